@@ -1,0 +1,103 @@
+package box
+
+import "time"
+
+// Command is closed to this package. Commands carry their own time and ids.
+type Command interface{ command() }
+
+type (
+	// Request asks for a new box. Services carry no mode: it follows from ExternalBaseURL.
+	Request struct {
+		Box             ID
+		Tenant          string
+		Host            string
+		Image           string
+		Name            string
+		Note            string
+		Services        []Service
+		ExternalBaseURL string
+		Secrets         []string
+		IdleTimeoutMin  int
+		At              time.Time
+	}
+	// ReportReady: a worker has the machine up and configured.
+	ReportReady struct {
+		StartedFrom string
+		BootMs      int64
+		At          time.Time
+	}
+	// ReportBootFailed: a worker could not make the machine.
+	ReportBootFailed struct {
+		Reason string
+		At     time.Time
+	}
+	// ReportGone: a worker found that the machine is no more.
+	ReportGone struct {
+		Reason string
+		At     time.Time
+	}
+	// Wire points a service name at the box or at the external base URL.
+	Wire struct {
+		Service string
+		Mode    Mode
+		At      time.Time
+	}
+	// StartExec announces a command before it is handed to the box.
+	StartExec struct {
+		Exec       string
+		Replica    string
+		Cmd        string
+		Cwd        string
+		EnvNames   []string
+		TimeoutMs  int64
+		Background bool
+		Note       string
+		At         time.Time
+	}
+	// FinishExec says how an announced command ended.
+	FinishExec struct {
+		Exec        string
+		Outcome     Outcome
+		ExitCode    int
+		BgID        string
+		StdoutBytes int64
+		StderrBytes int64
+		Truncated   bool
+		Digest      string
+		DurationMs  int64
+		Detail      string
+		At          time.Time
+	}
+	// RecordSync notes a finished upload.
+	RecordSync struct {
+		Op         string
+		Dest, Repo string
+		Files      int
+		Bytes      int64
+		At         time.Time
+	}
+	// RecordFetch notes a finished download out of the box.
+	RecordFetch struct {
+		Op      string
+		Path    string
+		Bytes   int64
+		Archive bool
+		At      time.Time
+	}
+	// Stop ends the box.
+	Stop struct {
+		Reason string
+		At     time.Time
+	}
+)
+
+func (Request) command()          {}
+func (ReportReady) command()      {}
+func (ReportBootFailed) command() {}
+func (ReportGone) command()       {}
+func (Wire) command()             {}
+func (StartExec) command()        {}
+func (FinishExec) command()       {}
+func (RecordSync) command()       {}
+func (RecordFetch) command()      {}
+func (Stop) command()             {}

@@ -1,0 +1,224 @@
+package box
+
+import (
+	"fmt"
+	"slices"
+
+	"parallelsandbox/domain/decider"
+	"parallelsandbox/domain/fault"
+)
+
+var (
+	ErrUnknown = fault.New(fault.NotFound, "there is no box with this id; ids come from sandbox_start")
+	ErrTaken   = fault.New(fault.Conflict, "this idempotency key was already used to start a different box; use a new key or repeat the call unchanged")
+	ErrBooting = fault.New(fault.Unavailable, "the box is still being started; try again in a few seconds")
+	ErrEnded   = fault.New(fault.Terminated, "the box has ended; start a new one with sandbox_start")
+)
+
+// Decider wires the package's functions together.
+var Decider = decider.Decider[Command, State, Event]{Decide: Decide, Evolve: Evolve}
+
+// Decide says what a command would change. No events means: already so.
+func Decide(s State, c Command) ([]Event, error) {
+	switch c := c.(type) {
+	case Request:
+		return request(s, c)
+	case ReportReady:
+		return reportReady(s, c)
+	case ReportBootFailed:
+		return reportBootFailed(s, c)
+	case ReportGone:
+		return reportGone(s, c)
+	case Wire:
+		return wire(s, c)
+	case StartExec:
+		return startExec(s, c)
+	case FinishExec:
+		return finishExec(s, c)
+	case RecordSync:
+		return recordSync(s, c)
+	case RecordFetch:
+		return recordFetch(s, c)
+	case Stop:
+		return stop(s, c)
+	}
+	panic(fmt.Sprintf("box: decide does not know %T", c))
+}
+
+// Usable says why a call that needs a running box cannot be served, or nil.
+func Usable(s State) error {
+	switch s.Phase {
+	case Absent:
+		return ErrUnknown
+	case Claimed:
+		return ErrBooting
+	case Lost:
+		return fault.New(fault.Interrupted, "the box was interrupted: %s. Nothing on it remains; start a new one with sandbox_start", s.Why)
+	case ShuttingDown, Ended:
+		return ErrEnded
+	}
+	return nil
+}
+
+func request(s State, c Request) ([]Event, error) {
+	if err := CheckRequest(c); err != nil {
+		return nil, err
+	}
+	mode := ModeBox
+	if c.ExternalBaseURL != "" {
+		mode = ModeExternal
+	}
+	services := slices.Clone(c.Services)
+	for i := range services {
+		services[i].Mode = mode
+	}
+	if s.Phase != Absent {
+		if sameRequest(s, c) {
+			return nil, nil // a retry of what was already accepted
+		}
+		return nil, ErrTaken
+	}
+	return []Event{Requested{
+		Box: c.Box, Tenant: c.Tenant, Host: c.Host, Image: c.Image, Name: c.Name, Note: c.Note, Services: services,
+		ExternalBaseURL: c.ExternalBaseURL, Secrets: c.Secrets, IdleTimeoutMin: c.IdleTimeoutMin, At: c.At,
+	}}, nil
+}
+
+// sameRequest compares what the caller chose; where the box was placed may differ between tries.
+func sameRequest(s State, c Request) bool {
+	return s.ID == c.Box && s.Tenant == c.Tenant && s.Name == c.Name && s.ExternalBaseURL == c.ExternalBaseURL &&
+		s.IdleTimeoutMin == c.IdleTimeoutMin && slices.Equal(s.Secrets, c.Secrets) &&
+		slices.EqualFunc(s.Services, c.Services, func(a, b Service) bool { return a.Name == b.Name && a.Port == b.Port })
+}
+
+func reportReady(s State, c ReportReady) ([]Event, error) {
+	switch s.Phase {
+	case Absent:
+		return nil, ErrUnknown
+	case Running:
+		return nil, nil
+	case Claimed:
+		return []Event{Ready{StartedFrom: c.StartedFrom, BootMs: c.BootMs, At: c.At}}, nil
+	}
+	return nil, Usable(s)
+}
+
+func reportBootFailed(s State, c ReportBootFailed) ([]Event, error) {
+	switch s.Phase {
+	case Absent:
+		return nil, ErrUnknown
+	case Claimed:
+		return []Event{BootFailed{Reason: c.Reason, At: c.At}}, nil
+	}
+	return nil, nil // it came up, or has ended some other way
+}
+
+// reportGone: the same fact means a different thing in each phase.
+func reportGone(s State, c ReportGone) ([]Event, error) {
+	switch s.Phase {
+	case Absent:
+		return nil, ErrUnknown
+	case Running:
+		return []Event{Interrupted{Reason: c.Reason, At: c.At}}, nil
+	case ShuttingDown:
+		return []Event{Terminated{At: c.At}}, nil
+	}
+	return nil, nil // not booted yet, or over already
+}
+
+func wire(s State, c Wire) ([]Event, error) {
+	if err := Usable(s); err != nil {
+		return nil, err
+	}
+	i := slices.IndexFunc(s.Services, func(x Service) bool { return x.Name == c.Service })
+	switch {
+	case i < 0:
+		return nil, fault.New(fault.NotFound, "the box has no service %q; it was started with %s", c.Service, serviceNames(s))
+	case c.Mode != ModeBox && c.Mode != ModeExternal:
+		return nil, fault.New(fault.Invalid, `mode must be "box" or "external", not %q`, c.Mode)
+	case c.Mode == ModeExternal && s.ExternalBaseURL == "":
+		return nil, fault.New(fault.Invalid, "the box was started without externalBaseUrl, so its services can only be wired to the box; start a new box with externalBaseUrl")
+	case s.Services[i].Mode == c.Mode:
+		return nil, nil
+	}
+	return []Event{Wired{Step: s.Steps + 1, Service: c.Service, Mode: c.Mode, Revision: s.WiringRevision + 1, At: c.At}}, nil
+}
+
+func serviceNames(s State) string {
+	if len(s.Services) == 0 {
+		return "no services"
+	}
+	text := ""
+	for i, x := range s.Services {
+		if i > 0 {
+			text += ", "
+		}
+		text += x.Name
+	}
+	return text
+}
+
+func startExec(s State, c StartExec) ([]Event, error) {
+	if err := Usable(s); err != nil {
+		return nil, err
+	}
+	if slices.Contains(s.Recent, c.Exec) {
+		return nil, nil
+	}
+	return []Event{ExecStarted{
+		Step: s.Steps + 1, Exec: c.Exec, Replica: c.Replica, Cmd: c.Cmd, Cwd: c.Cwd, EnvNames: c.EnvNames,
+		TimeoutMs: c.TimeoutMs, Background: c.Background, Note: c.Note, At: c.At,
+	}}, nil
+}
+
+// finishExec is taken in every phase: how a command ended stays a fact when the box
+// has gone meanwhile.
+func finishExec(s State, c FinishExec) ([]Event, error) {
+	open, ok := s.Open[c.Exec]
+	if !ok {
+		if s.Phase == Absent {
+			return nil, ErrUnknown
+		}
+		return nil, nil // said already
+	}
+	return []Event{ExecFinished{
+		Step: open.Step, Outcome: c.Outcome, ExitCode: c.ExitCode, BgID: c.BgID, StdoutBytes: c.StdoutBytes, StderrBytes: c.StderrBytes,
+		Truncated: c.Truncated, Digest: c.Digest, DurationMs: c.DurationMs, Detail: c.Detail, At: c.At,
+	}}, nil
+}
+
+// recordSync and recordFetch note what has happened already, so a box that is
+// shutting down meanwhile does not make it untrue.
+func recordSync(s State, c RecordSync) ([]Event, error) {
+	if done, err := noted(s, c.Op); done || err != nil {
+		return nil, err
+	}
+	return []Event{Synced{Step: s.Steps + 1, Op: c.Op, Dest: c.Dest, Repo: c.Repo, Files: c.Files, Bytes: c.Bytes, At: c.At}}, nil
+}
+
+func recordFetch(s State, c RecordFetch) ([]Event, error) {
+	if done, err := noted(s, c.Op); done || err != nil {
+		return nil, err
+	}
+	return []Event{Fetched{Step: s.Steps + 1, Op: c.Op, Path: c.Path, Bytes: c.Bytes, Archive: c.Archive, At: c.At}}, nil
+}
+
+func noted(s State, op string) (bool, error) {
+	if slices.Contains(s.Recent, op) {
+		return true, nil
+	}
+	if s.Phase == Absent || s.Phase.Terminal() {
+		return false, Usable(s)
+	}
+	return false, nil
+}
+
+func stop(s State, c Stop) ([]Event, error) {
+	switch s.Phase {
+	case Absent:
+		return nil, ErrUnknown
+	case Claimed, Running:
+		return []Event{Stopping{Reason: c.Reason, At: c.At}}, nil
+	}
+	return nil, nil
+}

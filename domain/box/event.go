@@ -1,0 +1,174 @@
+// Package box decides what may happen to a box: an isolated machine an agent works in.
+//
+// Read event.go first, then command.go, evolve.go and decide.go; they follow from one
+// another. Nothing here knows about hypervisors, doors, clocks or storage.
+package box
+
+import (
+	"time"
+
+	"parallelsandbox/domain/ledger"
+)
+
+type (
+	// ID names a box: 20 characters of [a-z2-7] that carry 100 random bits.
+	ID string
+	// Mode says what a service name stands for inside the box.
+	Mode string
+)
+
+const (
+	ModeBox      Mode = "box"      // the box itself
+	ModeExternal Mode = "external" // the external base URL
+)
+
+// Service is a name and a port the repository exposes on the box, and what the name
+// stands for now.
+type Service struct {
+	Name string `json:"name"`
+	Port int    `json:"port"`
+	Mode Mode   `json:"mode"`
+}
+
+// StreamOf is the stream a box's events are on.
+func StreamOf(id ID) ledger.Stream { return ledger.Stream("box-" + string(id)) }
+
+// Event is closed to this package.
+type Event interface{ event() }
+
+type (
+	// Requested: a tenant asked for a box and no spare was waiting; a machine is to be booted on Host.
+	Requested struct {
+		Box             ID        `json:"box"`
+		Tenant          string    `json:"tenant"`
+		Host            string    `json:"host"`
+		Image           string    `json:"image"` // name of the image profile
+		Name            string    `json:"name,omitempty"`
+		Note            string    `json:"note,omitempty"`
+		Services        []Service `json:"services,omitempty"`
+		ExternalBaseURL string    `json:"externalBaseUrl,omitempty"`
+		Secrets         []string  `json:"secrets,omitempty"` // names only
+		IdleTimeoutMin  int       `json:"idleTimeoutMin,omitempty"`
+		At              time.Time `json:"at"`
+	}
+	// Ready: the machine answers and is configured; commands may run.
+	Ready struct {
+		StartedFrom string    `json:"startedFrom"` // "cold" or "spare"
+		BootMs      int64     `json:"bootMs"`
+		At          time.Time `json:"at"`
+	}
+	// BootFailed ends a box whose machine could not be made.
+	BootFailed struct {
+		Reason string    `json:"reason"`
+		At     time.Time `json:"at"`
+	}
+	// Wired: a service name now stands for something else. Revision counts the changes of
+	// the wiring table; it is 1 when the box is requested.
+	Wired struct {
+		Step     int       `json:"step"`
+		Service  string    `json:"service"`
+		Mode     Mode      `json:"mode"`
+		Revision int       `json:"revision"`
+		At       time.Time `json:"at"`
+	}
+	// ExecStarted is written before a command is handed to the box, so that no command can
+	// run without a trace. Known secret values have been replaced in Cmd and Note.
+	ExecStarted struct {
+		Step       int       `json:"step"`
+		Exec       string    `json:"exec"` // id of this one execution
+		Replica    string    `json:"replica"`
+		Cmd        string    `json:"cmd"`
+		Cwd        string    `json:"cwd,omitempty"`
+		EnvNames   []string  `json:"envNames,omitempty"` // names only
+		TimeoutMs  int64     `json:"timeoutMs,omitempty"`
+		Background bool      `json:"background,omitempty"`
+		Note       string    `json:"note,omitempty"`
+		At         time.Time `json:"at"`
+	}
+	// ExecFinished says how a command ended. The output itself is not on the ledger.
+	ExecFinished struct {
+		Step        int       `json:"step"`
+		Outcome     Outcome   `json:"outcome"`
+		ExitCode    int       `json:"exitCode"` // meaningful when Outcome is exited
+		BgID        string    `json:"bgId,omitempty"`
+		StdoutBytes int64     `json:"stdoutBytes"`
+		StderrBytes int64     `json:"stderrBytes"`
+		Truncated   bool      `json:"truncated,omitempty"`
+		Digest      string    `json:"digest,omitempty"` // sha256 over the kept stdout, a zero byte, the kept stderr
+		DurationMs  int64     `json:"durationMs"`
+		Detail      string    `json:"detail,omitempty"` // why it was refused or is unknown
+		At          time.Time `json:"at"`
+	}
+	// Synced: a working tree was unpacked under Dest.
+	Synced struct {
+		Step  int       `json:"step"`
+		Op    string    `json:"op"` // id of this one upload
+		Dest  string    `json:"dest"`
+		Repo  string    `json:"repo,omitempty"`
+		Files int       `json:"files"`
+		Bytes int64     `json:"bytes"`
+		At    time.Time `json:"at"`
+	}
+	// Fetched: a file or directory was taken out of the box.
+	Fetched struct {
+		Step    int       `json:"step"`
+		Op      string    `json:"op"` // id of this one download
+		Path    string    `json:"path"`
+		Bytes   int64     `json:"bytes"`
+		Archive bool      `json:"archive,omitempty"`
+		At      time.Time `json:"at"`
+	}
+	// Stopping: the box was told to end; its machine is still to be destroyed.
+	Stopping struct {
+		Reason string    `json:"reason"`
+		At     time.Time `json:"at"`
+	}
+	// Terminated: the machine is gone, as it was asked to be.
+	Terminated struct {
+		At time.Time `json:"at"`
+	}
+	// Interrupted: the machine under the box was lost; nothing on it remains.
+	Interrupted struct {
+		Reason string    `json:"reason"`
+		At     time.Time `json:"at"`
+	}
+)
+
+// Outcome is how a command ended.
+type Outcome string
+
+const (
+	Exited       Outcome = "exited"       // ended by itself, with an exit code
+	TimedOut     Outcome = "timed_out"    // its process tree was killed at the limit
+	Cancelled    Outcome = "cancelled"    // its process tree was killed because the caller withdrew
+	Backgrounded Outcome = "backgrounded" // it runs on; BgID names it
+	Refused      Outcome = "refused"      // it never started
+	Unknown      Outcome = "unknown"      // the link was lost: it may have run, in part or whole
+)
+
+func (Requested) event()    {}
+func (Ready) event()        {}
+func (BootFailed) event()   {}
+func (Wired) event()        {}
+func (ExecStarted) event()  {}
+func (ExecFinished) event() {}
+func (Synced) event()       {}
+func (Fetched) event()      {}
+func (Stopping) event()     {}
+func (Terminated) event()   {}
+func (Interrupted) event()  {}
+
+// Events is the storage contract. Names and versions are forever; Go names are not.
+var Events = []ledger.EventType{
+	ledger.Event[Requested]("box.requested"),
+	ledger.Event[Ready]("box.ready"),
+	ledger.Event[BootFailed]("box.boot_failed"),
+	ledger.Event[Wired]("box.wired"),
+	ledger.Event[ExecStarted]("box.exec_started"),
+	ledger.Event[ExecFinished]("box.exec_finished"),
+	ledger.Event[Synced]("box.synced"),
+	ledger.Event[Fetched]("box.fetched"),
+	ledger.Event[Stopping]("box.stopping"),
+	ledger.Event[Terminated]("box.terminated"),
+	ledger.Event[Interrupted]("box.interrupted"),
+}

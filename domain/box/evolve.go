@@ -1,0 +1,131 @@
+package box
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+)
+
+// Phase is where a box stands in its life, under the name the public contract gives it.
+type Phase string
+
+const (
+	Absent       Phase = ""            // nobody asked for it
+	Claimed      Phase = "claimed"     // it has an owner, its machine does not answer yet
+	Running      Phase = "ready"       // commands may run
+	ShuttingDown Phase = "stopping"    // told to end
+	Ended        Phase = "terminated"  // ended, or never came up
+	Lost         Phase = "interrupted" // the machine under it was lost
+)
+
+// Phases lists every phase a box can be in, for exhaustive tests.
+var Phases = []Phase{Absent, Claimed, Running, ShuttingDown, Ended, Lost}
+
+// Terminal says that nothing can happen to the box any more.
+func (p Phase) Terminal() bool { return p == Ended || p == Lost }
+
+// State is only what Decide and the use cases need to know; lists live in projections.
+type State struct {
+	Phase           Phase
+	ID              ID
+	Tenant          string
+	Host            string
+	Image           string
+	Name            string
+	Note            string
+	Services        []Service // in the order they were declared, with their present modes
+	WiringRevision  int
+	ExternalBaseURL string
+	Secrets         []string
+	IdleTimeoutMin  int
+	StartedFrom     string
+	Steps           int             // number of the newest step
+	Open            map[string]Open // announced commands without an end, by exec id
+	Recent          []string        // ids of the newest operations, so that none is noted twice
+	Why             string          // why it ended or was lost
+	RequestedAt     time.Time
+	ReadyAt         time.Time
+	EndedAt         time.Time
+	LastActivity    time.Time // the newest call that named the box
+}
+
+// Open is a command that was announced and has not ended on the ledger.
+type Open struct {
+	Step    int
+	Replica string
+	At      time.Time
+}
+
+// Evolve records a fact. It never refuses and never looks anything up.
+func Evolve(s State, e Event) State {
+	switch e := e.(type) {
+	case Requested:
+		s = State{
+			Phase: Claimed, ID: e.Box, Tenant: e.Tenant, Host: e.Host, Image: e.Image, Name: e.Name, Note: e.Note,
+			Services: e.Services, WiringRevision: 1, ExternalBaseURL: e.ExternalBaseURL, Secrets: e.Secrets,
+			IdleTimeoutMin: e.IdleTimeoutMin, RequestedAt: e.At, LastActivity: e.At,
+		}
+	case Ready:
+		s.Phase, s.StartedFrom, s.ReadyAt = Running, e.StartedFrom, e.At
+	case BootFailed:
+		s.Phase, s.Why, s.EndedAt = Ended, e.Reason, e.At
+	case Wired:
+		s.Services = rewired(s.Services, e.Service, e.Mode)
+		s.WiringRevision, s.Steps, s.LastActivity = e.Revision, e.Step, e.At
+	case ExecStarted:
+		s.Open = with(s.Open, e.Exec, Open{Step: e.Step, Replica: e.Replica, At: e.At})
+		s.Steps, s.LastActivity, s.Recent = e.Step, e.At, remember(s.Recent, e.Exec)
+	case ExecFinished:
+		s.Open = without(s.Open, e.Step)
+		s.LastActivity = e.At
+	case Synced:
+		s.Steps, s.LastActivity, s.Recent = e.Step, e.At, remember(s.Recent, e.Op)
+	case Fetched:
+		s.Steps, s.LastActivity, s.Recent = e.Step, e.At, remember(s.Recent, e.Op)
+	case Stopping:
+		s.Phase, s.Why = ShuttingDown, e.Reason
+	case Terminated:
+		s.Phase, s.EndedAt = Ended, e.At
+	case Interrupted:
+		s.Phase, s.Why, s.EndedAt = Lost, e.Reason, e.At
+	default:
+		panic(fmt.Sprintf("box: evolve does not know %T", e)) // a bug here, not bad data
+	}
+	return s
+}
+
+// remembered bounds how many operations ago a repeated id is still recognised.
+const remembered = 128
+
+func remember(recent []string, id string) []string {
+	if len(recent) >= remembered {
+		recent = recent[len(recent)-remembered+1:]
+	}
+	return append(slices.Clip(recent), id)
+}
+
+func rewired(table []Service, name string, mode Mode) []Service {
+	table = slices.Clone(table)
+	for i := range table {
+		if table[i].Name == name {
+			table[i].Mode = mode
+		}
+	}
+	return table
+}
+
+func with(open map[string]Open, exec string, o Open) map[string]Open {
+	open = maps.Clone(open)
+	if open == nil {
+		open = map[string]Open{}
+	}
+	open[exec] = o
+	return open
+}
+
+func without(open map[string]Open, step int) map[string]Open {
+	open = maps.Clone(open)
+	maps.DeleteFunc(open, func(_ string, o Open) bool { return o.Step == step })
+	return open
+}

@@ -1,0 +1,175 @@
+// Package control holds the use cases: what a door turns a request into.
+//
+// Read control.go for what every use case shares, ports.go for what they need from
+// outside, then one file for each: start.go, exec.go, files.go, wire.go, stop.go,
+// status.go, query.go, secrets.go, keys.go, scene.go. A use case loads a stream, asks the pure decider,
+// appends, and only then touches the world; nothing else changes state.
+package control
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"parallelsandbox/domain/box"
+	"parallelsandbox/domain/decider"
+	"parallelsandbox/domain/fault"
+	"parallelsandbox/domain/host"
+	"parallelsandbox/domain/ledger"
+	"parallelsandbox/domain/tenant"
+)
+
+// The repositories of the aggregates, by their short names.
+type (
+	Boxes   = decider.Repository[box.Command, box.State, box.Event]
+	Tenants = decider.Repository[tenant.Command, tenant.State, tenant.Event]
+	Hosts   = decider.Repository[host.Command, host.State, host.Event]
+)
+
+// Caller is who a door has found to be calling. A door makes it from an API key; a use
+// case believes it.
+type Caller struct {
+	Tenant tenant.ID
+	Key    string // id of the API key
+	Client string // "name/version" of the calling program
+	Agent  string // id of the conversation
+	Person string
+}
+
+func (c Caller) actor() ledger.Actor {
+	return ledger.Actor{Tenant: string(c.Tenant), Key: c.Key, Client: c.Client, Agent: c.Agent, Person: c.Person}
+}
+
+// Parts is what the use cases are made of. Every field is needed.
+type Parts struct {
+	Ledger  ledger.Ledger
+	Boxes   *Boxes
+	Tenants *Tenants
+	Guests  Guests
+	Vault   Vault
+	Blobs   Blobs
+	Views   Views
+	Links   *Links
+	Log     *slog.Logger
+
+	Now   func() time.Time // the clock, UTC
+	NewID func() string    // 20 characters of [a-z2-7], 100 random bits
+	// Token returns that many random bits in [a-z2-7].
+	Token func(bits int) string
+
+	Host    host.ID // where new boxes are placed
+	Image   string  // image profile of new boxes
+	Replica string  // name of this process's place, the same after a restart
+
+	StartWithin time.Duration // a box that is not ready by then is given up; 90 s in production
+}
+
+// Service carries out the use cases.
+type Service struct {
+	Parts
+	redactors redactors
+}
+
+// New returns the use cases over their parts.
+func New(p Parts) *Service { return &Service{Parts: p} }
+
+// box carries out one command on a box in the name of who.
+func (s *Service) box(ctx context.Context, who Caller, id box.ID, cmd box.Command) (decider.Outcome[box.State, box.Event], error) {
+	command := s.NewID()
+	return s.Boxes.Execute(ctx, box.StreamOf(id), cmd, func(st box.State, e *ledger.Entry) {
+		e.ID, e.At = s.NewID(), s.Now()
+		e.Meta = ledger.Meta{Actor: who.actor(), Command: command, Correlation: correlation(ctx), Wiring: st.WiringRevision}
+	})
+}
+
+// tenant carries out one command on the caller's tenant.
+func (s *Service) tenant(ctx context.Context, who Caller, cmd tenant.Command) (decider.Outcome[tenant.State, tenant.Event], error) {
+	command := s.NewID()
+	return s.Tenants.Execute(ctx, tenant.StreamOf(who.Tenant), cmd, func(_ tenant.State, e *ledger.Entry) {
+		e.ID, e.At = s.NewID(), s.Now()
+		e.Meta = ledger.Meta{Actor: who.actor(), Command: command, Correlation: correlation(ctx)}
+	})
+}
+
+// own loads a box of the caller. Somebody else's box is not found, exactly as one that never was.
+func (s *Service) own(ctx context.Context, who Caller, id box.ID) (box.State, error) {
+	if !box.ValidID(string(id)) {
+		return box.State{}, box.ErrUnknown
+	}
+	st, _, err := s.Boxes.Load(ctx, box.StreamOf(id))
+	if err != nil {
+		return box.State{}, err
+	}
+	if st.Phase == box.Absent || st.Tenant != string(who.Tenant) {
+		return box.State{}, box.ErrUnknown
+	}
+	return st, nil
+}
+
+// usable loads a box of the caller that can take calls now. One that is just being
+// started is waited for.
+func (s *Service) usable(ctx context.Context, who Caller, id box.ID) (box.State, error) {
+	st, err := s.own(ctx, who, id)
+	if err != nil {
+		return st, err
+	}
+	if st.Phase == box.Claimed {
+		if st, err = s.await(ctx, id, s.StartWithin, func(st box.State) bool { return st.Phase != box.Claimed }); err != nil {
+			return st, err
+		}
+	}
+	return st, box.Usable(st)
+}
+
+// await follows a box until done says so. It returns the newest state also when it
+// gives up, with ErrBooting's kind of refusal left to the caller.
+func (s *Service) await(ctx context.Context, id box.ID, within time.Duration, done func(box.State) bool) (box.State, error) {
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	for {
+		head, err := s.Ledger.Head(ctx)
+		if err != nil {
+			return box.State{}, err
+		}
+		st, _, err := s.Boxes.Load(ctx, box.StreamOf(id))
+		if err != nil || done(st) {
+			return st, err
+		}
+		if err := s.Ledger.Watch(ctx, head); err != nil {
+			return st, fault.New(fault.Timeout, "the box did not get there in %s; ask sandbox_status how it stands", within).Because(err)
+		}
+	}
+}
+
+// caughtUp waits until the read models hold everything that is on the ledger now, so
+// that an answer after a write shows that write. It gives up after a moment: a late
+// answer is worse than a slightly old one.
+func (s *Service) caughtUp(ctx context.Context) error {
+	head, err := s.Ledger.Head(ctx)
+	if err != nil {
+		return err
+	}
+	wait, cancel := context.WithTimeout(ctx, viewsWithin)
+	defer cancel()
+	if err := s.Views.Reached(wait, head); err != nil {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		s.Log.Warn("read models lag behind the ledger", "head", head, "err", err)
+	}
+	return nil
+}
+
+const viewsWithin = 2 * time.Second
+
+type correlationKey struct{}
+
+// WithCorrelation marks everything done under ctx as following from one request.
+func WithCorrelation(ctx context.Context, id string) context.Context {
+	return context.WithValue(ctx, correlationKey{}, id)
+}
+
+func correlation(ctx context.Context) string {
+	id, _ := ctx.Value(correlationKey{}).(string)
+	return id
+}

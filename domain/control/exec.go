@@ -1,0 +1,174 @@
+package control
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"maps"
+	"math"
+	"regexp"
+	"slices"
+	"time"
+
+	"parallelsandbox/domain/box"
+	"parallelsandbox/domain/fault"
+	"parallelsandbox/domain/ledger"
+)
+
+// Limits of one execution.
+const (
+	DefaultTimeout = time.Hour
+	MaxTimeout     = 24 * time.Hour
+	MaxCommand     = 256 << 10 // bytes of a command
+	OutputLimit    = 1 << 20   // bytes kept of each of stdout and stderr
+)
+
+// ExecRequest is a command a caller wants run.
+type ExecRequest struct {
+	Box        box.ID
+	Cmd        string
+	Cwd        string  // relative to /work; empty is /work
+	TimeoutSec float64 // 0 for the default
+	Background bool
+	Env        map[string]string
+	Note       string
+}
+
+// ExecResult is how it ended, with the number of its step.
+type ExecResult struct {
+	Result
+	Step int
+}
+
+var envRE = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+
+// Exec announces the command on the ledger, runs it, and notes how it ended. When the
+// caller withdraws (ctx ends) its process tree is killed and that is noted too.
+func (s *Service) Exec(ctx context.Context, who Caller, r ExecRequest) (ExecResult, error) {
+	timeout, err := checkExec(r)
+	if err != nil {
+		return ExecResult{}, err
+	}
+	if _, err := s.usable(ctx, who, r.Box); err != nil {
+		return ExecResult{}, err
+	}
+	red, err := s.redactor(ctx, who.Tenant)
+	if err != nil {
+		return ExecResult{}, err
+	}
+	exec := s.NewID()
+	out, err := s.box(ctx, who, r.Box, box.StartExec{
+		Exec: exec, Replica: s.Replica, Cmd: red.clean(r.Cmd), Cwd: red.clean(r.Cwd), EnvNames: slices.Sorted(maps.Keys(r.Env)),
+		TimeoutMs: timeout.Milliseconds(), Background: r.Background, Note: red.clean(r.Note), At: s.Now(),
+	})
+	if err != nil {
+		return ExecResult{}, err
+	}
+	res, runErr := s.Guests.Exec(ctx, r.Box, Command{
+		Exec: exec, Cmd: r.Cmd, Cwd: r.Cwd, Env: r.Env, Timeout: timeout, Background: r.Background, Limit: OutputLimit,
+	})
+	end := ending(exec, r.Background, res, runErr)
+	end.Detail, end.At = red.clean(end.Detail), s.Now()
+	// How it ended is a fact whether or not the caller is still there to hear it.
+	if _, err := s.box(context.WithoutCancel(ctx), who, r.Box, end); err != nil {
+		return ExecResult{}, fault.New(fault.OutcomeUnknown, "the command ran, but how it ended could not be recorded; look at its effects before running it again").Because(err)
+	}
+	if runErr != nil {
+		return ExecResult{}, red.err(s.endedMeanwhile(ctx, r.Box, runErr))
+	}
+	return ExecResult{Result: res, Step: out.State.Open[exec].Step}, nil
+}
+
+func checkExec(r ExecRequest) (time.Duration, error) {
+	switch {
+	case r.Cmd == "":
+		return 0, fault.New(fault.Invalid, "cmd is empty; give the shell command to run")
+	case len(r.Cmd) > MaxCommand:
+		return 0, fault.New(fault.TooLarge, "cmd has at most %d bytes; put a longer script into a file with sandbox_sync", MaxCommand)
+	case math.IsNaN(r.TimeoutSec) || r.TimeoutSec < 0 || r.TimeoutSec > MaxTimeout.Seconds():
+		return 0, fault.New(fault.Invalid, "timeoutSec must be more than 0 and at most %d", int(MaxTimeout.Seconds()))
+	case len(r.Note) > box.MaxText:
+		return 0, fault.New(fault.Invalid, "note has at most %d bytes", box.MaxText)
+	}
+	for name := range r.Env {
+		if !envRE.MatchString(name) {
+			return 0, fault.New(fault.Invalid, "%q cannot be the name of an environment variable", name)
+		}
+	}
+	if r.Background {
+		return 0, nil
+	}
+	if r.TimeoutSec == 0 {
+		return DefaultTimeout, nil
+	}
+	return max(time.Millisecond, time.Duration(r.TimeoutSec*float64(time.Second))), nil
+}
+
+func ending(exec string, background bool, r Result, err error) box.FinishExec {
+	end := box.FinishExec{
+		Exec: exec, ExitCode: r.ExitCode, BgID: r.BgID, StdoutBytes: r.StdoutBytes, StderrBytes: r.StderrBytes,
+		Truncated: r.Kept.Truncated, DurationMs: r.Duration.Milliseconds(), Digest: digest(r),
+	}
+	switch kind := fault.KindOf(err); {
+	case err != nil && (kind == fault.OutcomeUnknown || kind == fault.Internal):
+		return box.FinishExec{Exec: exec, Outcome: box.Unknown, Detail: fault.Sentence(err)}
+	case err != nil:
+		return box.FinishExec{Exec: exec, Outcome: box.Refused, Detail: fault.Sentence(err)}
+	case r.Cancelled:
+		end.Outcome = box.Cancelled
+	case r.TimedOut:
+		end.Outcome = box.TimedOut
+	case background:
+		end.Outcome, end.Digest = box.Backgrounded, ""
+	default:
+		end.Outcome = box.Exited
+	}
+	return end
+}
+
+func digest(r Result) string {
+	h := sha256.New()
+	h.Write([]byte(r.Stdout))
+	h.Write([]byte{0})
+	h.Write([]byte(r.Stderr))
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// endedMeanwhile prefers the reason on the ledger: a link that was lost because the box
+// was stopped or interrupted is told as that.
+func (s *Service) endedMeanwhile(ctx context.Context, id box.ID, err error) error {
+	if k := fault.KindOf(err); k != fault.OutcomeUnknown && k != fault.Unavailable {
+		return err
+	}
+	st, _, loadErr := s.Boxes.Load(context.WithoutCancel(ctx), box.StreamOf(id))
+	if loadErr != nil || st.Phase == box.Running || st.Phase == box.Claimed {
+		return err
+	}
+	return box.Usable(st)
+}
+
+// Recover closes what an earlier process of this replica left open: a command whose end
+// nobody saw has an unknown outcome. It must run before the doors open.
+func (s *Service) Recover(ctx context.Context) (closed int, err error) {
+	if err := s.caughtUp(ctx); err != nil {
+		return 0, err
+	}
+	open, err := s.Views.OpenExecs(ctx, s.Replica)
+	if err != nil {
+		return 0, err
+	}
+	for _, o := range open {
+		command := s.NewID()
+		_, err := s.Boxes.Execute(ctx, box.StreamOf(o.Box), box.FinishExec{
+			Exec: o.Exec, Outcome: box.Unknown, Detail: "the service was restarted while the command ran", At: s.Now(),
+		}, func(st box.State, e *ledger.Entry) {
+			e.ID, e.At = s.NewID(), s.Now()
+			e.Meta = ledger.Meta{Actor: ledger.Actor{Tenant: st.Tenant, System: "control/" + s.Replica}, Command: command, Wiring: st.WiringRevision}
+		})
+		if err != nil {
+			return closed, err
+		}
+		closed++
+	}
+	return closed, nil
+}

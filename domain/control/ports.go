@@ -1,0 +1,198 @@
+package control
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net"
+	"time"
+
+	"parallelsandbox/domain/box"
+	"parallelsandbox/domain/ledger"
+)
+
+// Guests reaches the agent program inside running boxes. Errors are faults: Unavailable
+// when the box does not answer (nothing was done), OutcomeUnknown when the link was
+// lost after the box may have begun, Invalid and NotFound with a sentence about the input.
+type Guests interface {
+	Exec(ctx context.Context, id box.ID, c Command) (Result, error)
+	// Put unpacks a gzip tar under /work/<dest>.
+	Put(ctx context.Context, id box.ID, dest string, archive io.Reader) (Put, error)
+	// Fetch reads a file, or a directory as tar.gz, under /work.
+	Fetch(ctx context.Context, id box.ID, path string) (File, error)
+	// Wire makes the box's wiring table so; an older revision than the box has is ignored.
+	Wire(ctx context.Context, id box.ID, w Wiring) error
+	Health(ctx context.Context, id box.ID) (Health, error)
+	// Dial opens a byte stream to a TCP port inside the box.
+	Dial(ctx context.Context, id box.ID, port int) (net.Conn, error)
+}
+
+// Command is one execution handed to a box.
+type Command struct {
+	Exec       string // id, the same as on the ledger
+	Cmd        string // run by bash -c
+	Cwd        string // relative to /work
+	Env        map[string]string
+	Timeout    time.Duration
+	Background bool
+	Limit      int64 // bytes kept of each of stdout and stderr
+}
+
+// Result is how an execution ended. Text is valid UTF-8: other bytes have been replaced.
+type Result struct {
+	Stdout, Stderr string
+	ExitCode       int
+	TimedOut       bool
+	Cancelled      bool
+	BgID           string // of a background command
+	LogPath        string // where a background command's output goes, in the box
+	StdoutBytes    int64  // written by the command, kept or not
+	StderrBytes    int64
+	Kept           Kept
+	Duration       time.Duration
+}
+
+// Kept tells which bytes of an output that was over the limit are in the answer: the
+// first Head and the last Tail of each stream.
+type Kept struct {
+	Truncated                                      bool
+	StdoutHead, StdoutTail, StderrHead, StderrTail int64
+}
+
+// Put is what an upload wrote.
+type Put struct {
+	Files int
+	Bytes int64
+}
+
+// File is content on its way out of a box. Size is -1 when it is not known beforehand.
+type File struct {
+	Name    string
+	Size    int64
+	Archive bool
+	Body    io.ReadCloser
+}
+
+// Wiring is the whole table a box should have.
+type Wiring struct {
+	Revision        int
+	ExternalBaseURL string
+	Services        []box.Service
+}
+
+// Health is what the agent program in a box says of itself.
+type Health struct {
+	OK             bool   `json:"ok"`
+	Version        string `json:"version,omitempty"`
+	UptimeSec      int64  `json:"uptimeSec,omitempty"`
+	WiringRevision int    `json:"wiringRevision,omitempty"`
+	Processes      int    `json:"processes,omitempty"`
+	Detail         string `json:"detail,omitempty"` // why it is not ok
+}
+
+// Vault keeps secret values, encrypted at rest.
+type Vault interface {
+	Set(ctx context.Context, tenant, name string, value []byte) error
+	Remove(ctx context.Context, tenant, name string) error
+	Values(ctx context.Context, tenant string, names []string) (map[string]string, error)
+}
+
+// Blobs keeps downloads until their links have expired.
+type Blobs interface {
+	Put(ctx context.Context, key string, body io.Reader) (bytes int64, err error)
+	Open(ctx context.Context, key string) (io.ReadCloser, int64, error)
+}
+
+// Views answers questions that one stream alone cannot: the read models.
+type Views interface {
+	// Reached returns when the read models hold everything up to pos.
+	Reached(ctx context.Context, pos ledger.Position) error
+	Boxes(ctx context.Context, q BoxQuery) ([]BoxRow, error)
+	Steps(ctx context.Context, id box.ID, limit int) ([]Step, error)
+	History(ctx context.Context, q HistoryQuery) ([]HistoryRow, error)
+	// OpenExecs lists the commands a replica announced and did not finish.
+	OpenExecs(ctx context.Context, replica string) ([]OpenExec, error)
+	// KeyByHash returns ok false when no such key was ever issued.
+	KeyByHash(ctx context.Context, hash string) (row KeyRow, ok bool, err error)
+}
+
+// BoxQuery chooses boxes of one tenant, newest first. Before is the RequestedAt and id of the
+// last row of the page before.
+type BoxQuery struct {
+	Tenant   string
+	Phase    box.Phase // empty for all
+	Live     bool      // only boxes that have not ended
+	BeforeAt time.Time
+	BeforeID string
+	Limit    int
+}
+
+// BoxRow is a box in a list.
+type BoxRow struct {
+	ID           box.ID     `json:"id"`
+	Name         string     `json:"name,omitempty"`
+	Note         string     `json:"note,omitempty"`
+	Status       box.Phase  `json:"status"`
+	Why          string     `json:"why,omitempty"`
+	Host         string     `json:"-"`
+	Image        string     `json:"image"`
+	StartedFrom  string     `json:"startedFrom,omitempty"`
+	Client       string     `json:"client,omitempty"` // who started it
+	Agent        string     `json:"agent,omitempty"`
+	Steps        int        `json:"steps"`
+	RequestedAt  time.Time  `json:"requestedAt"`
+	ReadyAt      *time.Time `json:"readyAt,omitempty"`
+	EndedAt      *time.Time `json:"endedAt,omitempty"`
+	LastActivity time.Time  `json:"lastActivity"`
+}
+
+// Step is one thing that was done in a box: a command, an upload, a download or a
+// change of the wiring.
+type Step struct {
+	Step       int       `json:"step"`
+	Kind       string    `json:"kind"` // exec, sync, get or wire
+	Text       string    `json:"text"` // the command, the path, the change
+	Note       string    `json:"note,omitempty"`
+	At         time.Time `json:"at"`
+	Outcome    string    `json:"outcome,omitempty"` // running until it has one
+	ExitCode   *int      `json:"exitCode,omitempty"`
+	BgID       string    `json:"bgId,omitempty"`
+	Bytes      int64     `json:"bytes,omitempty"`
+	DurationMs int64     `json:"durationMs,omitempty"`
+	Client     string    `json:"client,omitempty"`
+	Agent      string    `json:"agent,omitempty"`
+	Wiring     int       `json:"wiring,omitempty"` // wiring revision it ran under
+}
+
+// HistoryQuery chooses events of one box, oldest first, after a revision.
+type HistoryQuery struct {
+	Box   box.ID
+	After ledger.Revision
+	Types []string // stored names; empty for all
+	From  time.Time
+	Until time.Time
+	Limit int
+}
+
+// HistoryRow is one event as support sees it.
+type HistoryRow struct {
+	Revision ledger.Revision `json:"revision"`
+	Position ledger.Position `json:"position"`
+	Type     string          `json:"type"`
+	Version  int             `json:"version"`
+	At       time.Time       `json:"at"`
+	Meta     ledger.Meta     `json:"meta"`
+	Data     json.RawMessage `json:"data"`
+}
+
+// OpenExec is a command without an end on the ledger.
+type OpenExec struct {
+	Box  box.ID
+	Exec string
+}
+
+// KeyRow is an API key found by its hash.
+type KeyRow struct {
+	Key    string // id
+	Tenant string
+}

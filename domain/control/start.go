@@ -1,0 +1,162 @@
+package control
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"slices"
+	"time"
+
+	"parallelsandbox/domain/box"
+	"parallelsandbox/domain/fault"
+	"parallelsandbox/domain/tenant"
+)
+
+// StartRequest is what a caller chooses about a new box.
+type StartRequest struct {
+	Services        []box.Service // names and ports; modes are not the caller's to choose here
+	ExternalBaseURL string
+	Secrets         []string
+	IdleTimeoutMin  int // 0 for none
+	Name, Note      string
+	IdempotencyKey  string
+}
+
+// Started is a box that is ready.
+type Started struct {
+	ID          box.ID
+	SceneURL    string
+	TakeoverURL string
+	Status      box.Phase
+	StartedFrom string
+}
+
+// Start takes a slot of the plan, requests the box and waits until it is ready. A
+// repeat under the same idempotency key finds the same box.
+func (s *Service) Start(ctx context.Context, who Caller, r StartRequest) (Started, error) {
+	ctx, err := s.checkStart(ctx, who, r)
+	if err != nil {
+		return Started{}, err
+	}
+	id, err := s.takeSlot(ctx, who, hashed(r.IdempotencyKey))
+	if err != nil {
+		return Started{}, err
+	}
+	cmd := s.request(id, who, r)
+	if cmd.Name, cmd.Note, err = s.clean2(ctx, who, r.Name, r.Note); err != nil {
+		return Started{}, err
+	}
+	if _, err := s.box(ctx, who, id, cmd); err != nil {
+		if fault.KindOf(err) == fault.Invalid {
+			s.releaseSlot(ctx, who, id)
+		}
+		return Started{}, err
+	}
+	st, err := s.await(ctx, id, s.StartWithin, func(st box.State) bool { return st.Phase != box.Claimed })
+	if err != nil {
+		return Started{}, s.giveUp(ctx, who, id, r.IdempotencyKey != "", err)
+	}
+	if st.Phase == box.Ended && st.ReadyAt.IsZero() {
+		s.releaseSlot(ctx, who, id)
+		return Started{}, fault.New(fault.Unavailable, "the box could not be started: %s", st.Why)
+	}
+	if err := box.Usable(st); err != nil && r.IdempotencyKey == "" {
+		return Started{}, err
+	}
+	return Started{ID: id, SceneURL: s.Links.Scene(id, ""), TakeoverURL: s.Links.Page(id, s.Now()), Status: st.Phase, StartedFrom: st.StartedFrom}, nil
+}
+
+// checkStart refuses what can never work, before a slot is taken.
+func (s *Service) checkStart(ctx context.Context, who Caller, r StartRequest) (context.Context, error) {
+	if err := box.CheckRequest(s.request(box.ID(s.NewID()), who, r)); err != nil {
+		return ctx, err
+	}
+	if len(r.IdempotencyKey) > 200 {
+		return ctx, fault.New(fault.Invalid, "idempotencyKey has at most 200 bytes")
+	}
+	st, _, err := s.Tenants.Load(ctx, tenant.StreamOf(who.Tenant))
+	if err != nil {
+		return ctx, err
+	}
+	for _, name := range r.Secrets {
+		if _, ok := st.Secrets[name]; !ok {
+			return ctx, fault.New(fault.NotFound, "there is no secret named %q; sandbox_secrets lists the names, and PUT /v1/secrets/{name} makes one", name)
+		}
+	}
+	red, err := s.redactor(ctx, who.Tenant)
+	if err != nil {
+		return ctx, err
+	}
+	if red.clean(r.ExternalBaseURL) != r.ExternalBaseURL {
+		return ctx, fault.New(fault.Invalid, "externalBaseUrl holds the value of a secret; it is recorded, so pass the secret by name instead")
+	}
+	return ctx, nil
+}
+
+func (s *Service) request(id box.ID, who Caller, r StartRequest) box.Request {
+	secrets := slices.Clone(r.Secrets)
+	slices.Sort(secrets)
+	return box.Request{
+		Box: id, Tenant: string(who.Tenant), Host: string(s.Host), Image: s.Image, Name: r.Name, Note: r.Note, Services: r.Services,
+		ExternalBaseURL: r.ExternalBaseURL, Secrets: slices.Compact(secrets), IdleTimeoutMin: r.IdleTimeoutMin, At: s.Now(),
+	}
+}
+
+// takeSlot reserves room under the plan. When none is left, slots of boxes that have
+// ended are given back first: the policy that does so may be a moment behind.
+func (s *Service) takeSlot(ctx context.Context, who Caller, key string) (box.ID, error) {
+	id := s.NewID()
+	take := tenant.TakeSlot{Box: id, IdempotencyKey: key, At: s.Now()}
+	out, err := s.tenant(ctx, who, take)
+	if fault.KindOf(err) == fault.PlanLimit && s.releaseEnded(ctx, who, out.State) {
+		out, err = s.tenant(ctx, who, take)
+	}
+	if err != nil {
+		return "", err
+	}
+	if earlier, ok := out.State.StartedAs(key); ok {
+		return box.ID(earlier), nil
+	}
+	return box.ID(id), nil
+}
+
+func (s *Service) releaseEnded(ctx context.Context, who Caller, st tenant.State) (any bool) {
+	for id := range st.Slots {
+		b, _, err := s.Boxes.Load(ctx, box.StreamOf(box.ID(id)))
+		if err == nil && b.Phase.Terminal() {
+			any = s.releaseSlot(ctx, who, box.ID(id)) || any
+		}
+	}
+	return any
+}
+
+// releaseSlot gives a slot back early; the policy gives back whatever is left behind here.
+func (s *Service) releaseSlot(ctx context.Context, who Caller, id box.ID) bool {
+	_, err := s.tenant(context.WithoutCancel(ctx), who, tenant.ReleaseSlot{Box: string(id), At: s.Now()})
+	if err != nil {
+		s.Log.Warn("slot not released yet", "box", id, "err", err)
+	}
+	return err == nil
+}
+
+// giveUp ends a box that its caller will never learn of. With an idempotency key the
+// caller can come back for it, so it is left to come up.
+func (s *Service) giveUp(ctx context.Context, who Caller, id box.ID, canReturn bool, why error) error {
+	if canReturn && ctx.Err() != nil {
+		return why
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+	defer cancel()
+	if _, err := s.box(ctx, who, id, box.Stop{Reason: "it was not ready in time, or its caller went away", At: s.Now()}); err != nil {
+		s.Log.Warn("box given up but not stopped", "box", id, "err", err)
+	}
+	return fault.New(fault.Unavailable, "the box was not ready within %s and has been stopped; try again", s.StartWithin).Because(why)
+}
+
+func hashed(key string) string {
+	if key == "" {
+		return ""
+	}
+	sum := sha256.Sum256([]byte(key))
+	return hex.EncodeToString(sum[:])
+}

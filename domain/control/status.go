@@ -1,0 +1,73 @@
+package control
+
+import (
+	"context"
+	"time"
+
+	"parallelsandbox/domain/box"
+	"parallelsandbox/domain/fault"
+	"parallelsandbox/domain/ledger"
+)
+
+// Status is how a box stands.
+type Status struct {
+	State       box.State
+	Revision    ledger.Revision
+	Health      Health
+	TakeoverURL string
+	SceneURL    string
+	Steps       []Step // newest last
+}
+
+// Limits of a status: a box that hangs must not hang whoever asks about it.
+const (
+	healthWithin = time.Second
+	statusSteps  = 50
+)
+
+// Status tells the truth about a box, whatever state it is in.
+func (s *Service) Status(ctx context.Context, who Caller, id box.ID) (Status, error) {
+	if _, err := s.own(ctx, who, id); err != nil {
+		return Status{}, err
+	}
+	return s.status(ctx, id)
+}
+
+func (s *Service) status(ctx context.Context, id box.ID) (Status, error) {
+	if err := s.caughtUp(ctx); err != nil {
+		return Status{}, err
+	}
+	st, rev, err := s.Boxes.Load(ctx, box.StreamOf(id))
+	if err != nil {
+		return Status{}, err
+	}
+	steps, err := s.Views.Steps(ctx, id, statusSteps)
+	if err != nil {
+		return Status{}, err
+	}
+	return Status{
+		State: st, Revision: rev, Health: s.health(ctx, st), Steps: steps,
+		TakeoverURL: s.Links.Page(id, s.Now()), SceneURL: s.Links.Scene(id, ""),
+	}, nil
+}
+
+func (s *Service) health(ctx context.Context, st box.State) Health {
+	if st.Phase != box.Running {
+		return Health{Detail: "the box is " + string(st.Phase)}
+	}
+	ctx, cancel := context.WithTimeout(ctx, healthWithin)
+	defer cancel()
+	h, err := s.Guests.Health(ctx, st.ID)
+	if err != nil {
+		return Health{Detail: "the box does not answer: " + fault.Sentence(err)}
+	}
+	return h
+}
+
+// Page is the status of a box for whoever holds a link to its page.
+func (s *Service) Page(ctx context.Context, link SignedLink) (Status, error) {
+	if err := s.Links.CheckPage(link, s.Now()); err != nil {
+		return Status{}, err
+	}
+	return s.status(ctx, box.ID(link.Key))
+}

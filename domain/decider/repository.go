@@ -1,0 +1,177 @@
+package decider
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"parallelsandbox/domain/ledger"
+)
+
+// Store is the part of the ledger a command needs.
+type Store interface {
+	ledger.Appender
+	ledger.Reader
+}
+
+// attempts bounds how often a command is decided again after somebody in another
+// process wrote first; inside one process commands on a stream take turns.
+const attempts = 16
+
+// Repository carries out commands on the streams of one aggregate. It keeps what it
+// has folded, so a command reads only what was appended since the last one: its cost
+// does not grow with the history.
+type Repository[C, S, E any] struct {
+	store   Store
+	codec   *ledger.Codec
+	decider Decider[C, S, E]
+	cache   *cache[S]
+	turns   turns
+}
+
+// NewRepository keeps at most size folded streams.
+func NewRepository[C, S, E any](store Store, codec *ledger.Codec, d Decider[C, S, E], size int) *Repository[C, S, E] {
+	return &Repository[C, S, E]{store: store, codec: codec, decider: d, cache: newCache[S](size)}
+}
+
+// Stamp fills in what only the edge knows: id, time, who asked. It is given the state
+// the event was decided against.
+type Stamp[S any] func(state S, e *ledger.Entry)
+
+// Outcome is what a command led to.
+type Outcome[S, E any] struct {
+	State    S
+	Revision ledger.Revision
+	Events   []E // none when it was already so
+}
+
+// Execute loads, decides and appends, deciding again when someone else wrote first.
+func (r *Repository[C, S, E]) Execute(ctx context.Context, s ledger.Stream, cmd C, stamp Stamp[S]) (Outcome[S, E], error) {
+	defer r.turns.take(s)()
+	for n := 1; ; n++ {
+		state, at, err := r.Load(ctx, s)
+		if err != nil {
+			return Outcome[S, E]{}, err
+		}
+		events, err := r.decider.Decide(state, cmd)
+		if err != nil || len(events) == 0 {
+			return Outcome[S, E]{State: state, Revision: at}, err
+		}
+		entries, err := r.encode(state, events, stamp)
+		if err != nil {
+			return Outcome[S, E]{}, err
+		}
+		now, err := r.store.Append(ctx, s, at, entries...)
+		if _, lost := errors.AsType[*ledger.ConflictError](err); lost && n < attempts {
+			continue
+		}
+		if err != nil {
+			return Outcome[S, E]{State: state, Revision: at}, fmt.Errorf("append to %s: %w", s, err)
+		}
+		state = r.decider.Fold(state, events...)
+		r.cache.put(s, folded[S]{state, now})
+		return Outcome[S, E]{State: state, Revision: now, Events: events}, nil
+	}
+}
+
+// Load folds a stream. The state must not be changed by the caller.
+func (r *Repository[C, S, E]) Load(ctx context.Context, s ledger.Stream) (S, ledger.Revision, error) {
+	f, ok := r.cache.get(s)
+	if !ok {
+		f = folded[S]{state: r.decider.Initial}
+	}
+	after := f.at
+	for rec, err := range r.store.Read(ctx, s, f.at) {
+		if err != nil {
+			return f.state, f.at, fmt.Errorf("read %s: %w", s, err)
+		}
+		if f.state, err = r.evolve(f.state, rec); err != nil {
+			return f.state, f.at, err
+		}
+		f.at = rec.Revision
+	}
+	if f.at > after {
+		r.cache.put(s, f)
+	}
+	return f.state, f.at, nil
+}
+
+// LoadUntil folds a stream as far as keep says yes, from its beginning: the state as
+// of an earlier moment.
+func (r *Repository[C, S, E]) LoadUntil(ctx context.Context, s ledger.Stream, keep func(ledger.Record) bool) (S, ledger.Revision, error) {
+	f := folded[S]{state: r.decider.Initial}
+	for rec, err := range r.store.Read(ctx, s, 0) {
+		if err != nil {
+			return f.state, f.at, fmt.Errorf("read %s: %w", s, err)
+		}
+		if !keep(rec) {
+			break
+		}
+		if f.state, err = r.evolve(f.state, rec); err != nil {
+			return f.state, f.at, err
+		}
+		f.at = rec.Revision
+	}
+	return f.state, f.at, nil
+}
+
+func (r *Repository[C, S, E]) evolve(state S, rec ledger.Record) (S, error) {
+	v, err := r.codec.Decode(rec.Entry)
+	if err != nil {
+		return state, fmt.Errorf("%s at %d: %w", rec.Stream, rec.Revision, err)
+	}
+	e, ok := v.(E)
+	if !ok {
+		return state, fmt.Errorf("stream %s holds a foreign event %T", rec.Stream, v)
+	}
+	return r.decider.Evolve(state, e), nil
+}
+
+func (r *Repository[C, S, E]) encode(state S, events []E, stamp Stamp[S]) ([]ledger.Entry, error) {
+	entries := make([]ledger.Entry, len(events))
+	for i, e := range events {
+		var err error
+		if entries[i], err = r.codec.Encode(e); err != nil {
+			return nil, err
+		}
+		stamp(state, &entries[i])
+		state = r.decider.Evolve(state, e)
+	}
+	return entries, nil
+}
+
+// turns lets the commands of one process on one stream go one after another, so that
+// they do not lose races among themselves.
+type turns struct {
+	mu   sync.Mutex
+	held map[ledger.Stream]*turn
+}
+
+type turn struct {
+	sync.Mutex
+	users int
+}
+
+func (t *turns) take(s ledger.Stream) (done func()) {
+	t.mu.Lock()
+	if t.held == nil {
+		t.held = map[ledger.Stream]*turn{}
+	}
+	one := t.held[s]
+	if one == nil {
+		one = new(turn)
+		t.held[s] = one
+	}
+	one.users++
+	t.mu.Unlock()
+	one.Lock()
+	return func() {
+		one.Unlock()
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		if one.users--; one.users == 0 {
+			delete(t.held, s)
+		}
+	}
+}
