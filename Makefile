@@ -1,0 +1,65 @@
+# One gate, the same here and in CI. Tools are installed to .build/ by .ci/setup; where
+# they are is said in .ci/env.
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+# Backends whose absence is a failure and not a skip: make test TEST_REQUIRE=gvisor,npm
+export TEST_REQUIRE
+
+PKG ?= ./...
+RUN ?= .
+SEEDS ?= 2000
+FUZZTIME ?= 10s
+go_test := -race -count=1 -timeout=15m
+
+.PHONY: help demo build unit test check fmt vet lint tidy sim fuzz bench clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: ## install what is missing and show the main job in a real box (as root)
+	@.ci/setup demo
+	@source .ci/env; psbx demo
+
+build: ## build psbx, boxd and parallelsandbox-mcp into .build/bin
+	@.ci/setup build
+
+unit: ## fast tests: no root, no boxes, nothing to install; PKG=./domain/... RUN=TestX
+	@go test -short -run '$(RUN)' $(PKG)
+
+test: ## install what is missing and run every test with -race (boxes need root)
+	@.ci/setup test
+	@source .ci/env; gotestsum --format pkgname -- $(go_test) -run '$(RUN)' $(PKG)
+
+check: fmt vet lint tidy test ## everything a change must pass
+
+fmt: ## fail on files that gofmt would change
+	@bad=$$(gofmt -l $$(ls -d cmd domain projections adapters hypervisor schemas)); \
+	if [ -n "$$bad" ]; then printf 'not formatted; run gofmt -w on:\n%s\n' "$$bad"; exit 1; fi
+
+vet: ## go vet
+	@go vet ./...
+
+lint: ## staticcheck, tests included
+	@.ci/setup test
+	@source .ci/env; staticcheck ./...
+
+tidy: ## fail when go.mod or go.sum are not what the code needs
+	@go mod tidy -diff
+
+sim: ## the simulation over many seeds: make sim SEEDS=20000
+	@SEEDS=$(SEEDS) go test -count=1 -timeout=60m -run Sim ./hypervisor/worker
+
+fuzz: ## every fuzz target for FUZZTIME (10s)
+	@git grep -n --untracked -o 'func Fuzz[A-Za-z0-9_]*' -- '*_test.go' | while IFS=: read -r file _ name; do \
+		go test -run '^$$' -fuzz "^$${name#func }\$$" -fuzztime $(FUZZTIME) "./$$(dirname "$$file")" </dev/null; \
+	done
+
+bench: ## measure against the floors of this machine; BENCH=--json for rows
+	@.ci/setup demo
+	@source .ci/env; psbx bench $(BENCH)
+
+clean: ## remove what was built and installed here (images of boxes stay)
+	@rm -rf .build
