@@ -1,0 +1,118 @@
+// Package policy holds the rules that issue commands by themselves, without a caller:
+// they follow the ledger and the clock. Every one can be repeated at any time.
+package policy
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"parallelsandbox/domain/box"
+	"parallelsandbox/domain/control"
+	"parallelsandbox/domain/ledger"
+	"parallelsandbox/domain/tenant"
+)
+
+// Slot is a slot of a plan that is taken, and how its box stands.
+type Slot struct {
+	Tenant  string
+	Box     box.ID
+	Phase   box.Phase // Absent when the box was never requested
+	TakenAt time.Time
+}
+
+// Slots gives back the slots of boxes that have ended, and of boxes that were never
+// requested because the process died between the two steps of a start.
+type Slots struct {
+	Ledger interface {
+		ledger.Tailer
+		ledger.Watcher
+	}
+	Tenants *control.Tenants
+	// Open lists the slots that are taken, as of at least pos.
+	Open  func(ctx context.Context, pos ledger.Position) ([]Slot, error)
+	Log   *slog.Logger
+	Now   func() time.Time
+	NewID func() string
+}
+
+const (
+	// requestWithin is how long a start may take between its two steps.
+	requestWithin = 2 * time.Minute
+	slotsEvery    = 30 * time.Second
+)
+
+// Run applies the policy whenever a box ends, and now and then, until ctx ends.
+func (p *Slots) Run(ctx context.Context) error {
+	at, err := p.Ledger.Head(ctx)
+	if err != nil {
+		return err
+	}
+	for ctx.Err() == nil {
+		if err := p.Apply(ctx); err != nil && ctx.Err() == nil {
+			p.Log.Error("slots not given back yet", "err", err)
+		}
+		if at, err = p.nextEnd(ctx, at); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// nextEnd returns when a box has ended or it is time to look anyway.
+func (p *Slots) nextEnd(ctx context.Context, at ledger.Position) (ledger.Position, error) {
+	wait, cancel := context.WithTimeout(ctx, slotsEvery)
+	defer cancel()
+	for {
+		if err := p.Ledger.Watch(wait, at); err != nil {
+			if wait.Err() != nil {
+				return at, nil
+			}
+			return at, err
+		}
+		ended := false
+		for rec, err := range p.Ledger.Tail(ctx, at) {
+			if err != nil {
+				return at, err
+			}
+			at = rec.Position
+			ended = ended || rec.Type == "box.terminated" || rec.Type == "box.interrupted" || rec.Type == "box.boot_failed"
+		}
+		if ended {
+			return at, nil
+		}
+	}
+}
+
+// Apply gives back every slot that is due now.
+func (p *Slots) Apply(ctx context.Context) error {
+	head, err := p.Ledger.Head(ctx)
+	if err != nil {
+		return err
+	}
+	open, err := p.Open(ctx, head)
+	if err != nil {
+		return err
+	}
+	for _, s := range open {
+		forgotten := s.Phase == box.Absent && p.Now().Sub(s.TakenAt) > requestWithin
+		if !s.Phase.Terminal() && !forgotten {
+			continue
+		}
+		if err := p.release(ctx, s); err != nil {
+			return fmt.Errorf("slot of box %s: %w", s.Box, err)
+		}
+	}
+	return nil
+}
+
+func (p *Slots) release(ctx context.Context, s Slot) error {
+	command := p.NewID()
+	_, err := p.Tenants.Execute(ctx, tenant.StreamOf(tenant.ID(s.Tenant)), tenant.ReleaseSlot{Box: string(s.Box), At: p.Now()},
+		func(_ tenant.State, e *ledger.Entry) {
+			e.ID, e.At = p.NewID(), p.Now()
+			e.Meta = ledger.Meta{Actor: ledger.Actor{Tenant: s.Tenant, System: "policy/slots"}, Command: command}
+		})
+	return err
+}
