@@ -50,21 +50,26 @@ type Moment struct {
 
 // BoxAt folds a box's history up to a moment: the state as it was then.
 func (s *Service) BoxAt(ctx context.Context, who Caller, id box.ID, m Moment) (box.State, ledger.Revision, error) {
-	st, err := s.own(ctx, who, id)
-	if err != nil {
+	if st, err := s.own(ctx, who, id); err != nil {
 		return st, 0, err
 	}
-	if m == (Moment{}) {
-		return s.Boxes.Load(ctx, box.StreamOf(id))
-	}
-	st, rev, err := s.Boxes.LoadUntil(ctx, box.StreamOf(id), func(r ledger.Record) bool {
-		if m.Revision > 0 {
+	return FoldBox(ctx, s.Boxes, id, m)
+}
+
+// FoldBox folds a box's history up to a moment.
+func FoldBox(ctx context.Context, boxes *Boxes, id box.ID, m Moment) (box.State, ledger.Revision, error) {
+	keep := func(r ledger.Record) bool {
+		switch {
+		case m.Revision > 0:
 			return r.Revision <= m.Revision
+		case !m.Time.IsZero():
+			return !r.At.After(m.Time)
 		}
-		return !r.At.After(m.Time)
-	})
+		return true
+	}
+	st, rev, err := boxes.LoadUntil(ctx, box.StreamOf(id), keep)
 	if err == nil && st.Phase == box.Absent {
-		return st, rev, box.ErrUnknown // it did not exist yet
+		return st, rev, box.ErrUnknown // it never was, or did not exist yet
 	}
 	return st, rev, err
 }
