@@ -52,8 +52,8 @@ tidy: ## fail when go.mod or go.sum are not what the code needs
 sim: ## the simulation over many seeds: make sim SEEDS=20000
 	@SEEDS=$(SEEDS) go test -count=1 -timeout=60m -run Sim ./hypervisor/worker
 
-fuzz: ## every fuzz target for FUZZTIME (10s)
-	@git grep -n --untracked -o 'func Fuzz[A-Za-z0-9_]*' -- '*_test.go' | while IFS=: read -r file _ name; do \
+fuzz: ## every fuzz target, each for FUZZTIME (10s)
+	@grep -rno --include='*_test.go' 'func Fuzz[A-Za-z0-9_]*' cmd domain projections adapters hypervisor | while IFS=: read -r file _ name; do \
 		go test -run '^$$' -fuzz "^$${name#func }\$$" -fuzztime $(FUZZTIME) "./$$(dirname "$$file")" </dev/null; \
 	done
 

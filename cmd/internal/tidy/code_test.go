@@ -158,7 +158,9 @@ func comments(t *tree) (bad []string) {
 					if !ok || !ts.Name.IsExported() || ts.Doc != nil || ts.Comment != nil {
 						continue
 					}
-					if alone := !d.Lparen.IsValid() && d.Doc != nil; !alone {
+					// One comment over a group serves for short names, not for what has fields.
+					_, fields := ts.Type.(*ast.StructType)
+					if grouped := d.Lparen.IsValid() && fields; d.Doc == nil || grouped {
 						miss(ts, ts.Name.Name)
 					}
 				}
@@ -192,6 +194,11 @@ type (
 	Grouped int
 	Beside int // explained beside
 )
+// Short names, together.
+type (
+	Short = int
+	Event struct{}
+)
 func Bald() {}
 func (*Good) Method() {}
 func (Good) Error() string { return "" }
@@ -205,7 +212,7 @@ func Helper() {}
 package rest
 func Bald() {}
 `),
-		"a.go:4: Bare", "a.go:6: Grouped", "a.go:9: Bald", "a.go:10: Method")
+		"a.go:4: Bare", "a.go:6: Grouped", "a.go:12: Event", "a.go:14: Bald", "a.go:15: Method")
 }
 
 // unfinished matches what is left behind by work that was not done. It is put together
