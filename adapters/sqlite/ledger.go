@@ -24,7 +24,7 @@ type Ledger struct {
 	stmts readStmts
 	feed  feed
 
-	writes *sql.DB // nil when read-only
+	writes *committer // nil when read-only
 	queue  chan *request
 
 	mu      sync.RWMutex // held for reading while a request is handed over
@@ -68,20 +68,15 @@ END;
 
 // Open opens the ledger in the file at path for reading and appending, and makes it if need be.
 func Open(path string) (*Ledger, error) {
-	writes, err := pool(path, "rwc",
-		"busy_timeout(10000)", "journal_mode(WAL)", "synchronous(FULL)", "cache_size(-16384)", "temp_store(MEMORY)")
-	if err != nil {
-		return nil, err
+	l := &Ledger{path: path, queue: make(chan *request, maxBatch), stop: make(chan struct{})}
+	var err error
+	if l.writes, err = newCommitter(path, &l.feed); err != nil {
+		return nil, fmt.Errorf("open ledger %s: %w", path, err)
 	}
-	l := &Ledger{path: path, writes: writes, queue: make(chan *request, maxBatch), stop: make(chan struct{})}
-	c, err := newCommitter(writes, &l.feed)
-	if err == nil {
-		err = l.openReads("rw")
+	if err := l.openReads("rw"); err != nil {
+		return nil, errors.Join(fmt.Errorf("open ledger %s: %w", path, err), l.writes.close())
 	}
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("open ledger %s: %w", path, err), writes.Close())
-	}
-	l.workers.Go(func() { c.run(l.queue) })
+	l.workers.Go(func() { l.writes.run(l.queue) })
 	return l, nil
 }
 
@@ -140,7 +135,7 @@ func (l *Ledger) Close() error {
 	l.workers.Wait()
 	err := l.reads.Close()
 	if l.writes != nil {
-		err = errors.Join(err, l.writes.Close())
+		err = errors.Join(err, l.writes.close())
 	}
 	return err
 }
