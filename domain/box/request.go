@@ -14,7 +14,7 @@ const (
 	MaxServices       = 32
 	MaxServiceName    = 41
 	MaxIdleTimeoutMin = 100_000
-	MaxText           = 200 // characters of a name or a note
+	MaxText           = 200 // bytes of a name or a note
 )
 
 var (
@@ -74,7 +74,7 @@ func CheckBaseURL(raw string) error {
 		return nil
 	}
 	u, err := url.Parse(raw)
-	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
+	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Hostname() == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
 		return fault.New(fault.Invalid, "externalBaseUrl must be an http or https URL with a host and without credentials, query or fragment, such as https://staging.example.com")
 	}
 	return nil

@@ -1,0 +1,249 @@
+package box_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"parallelsandbox/domain/box"
+	"parallelsandbox/domain/fault"
+)
+
+// histories leads to every phase in every way there is.
+var histories = []given{
+	{},
+	{requested},
+	{requested, ready},
+	{requested, stopping},
+	{requested, ready, stopping},
+	{requested, bootFailed},
+	{requested, stopping, terminated},
+	{requested, ready, stopping, terminated},
+	{requested, ready, interrupted},
+}
+
+// legal lists where each phase may lead.
+var legal = map[box.Phase][]box.Phase{
+	box.Absent:       {box.Claimed},
+	box.Claimed:      {box.Running, box.ShuttingDown, box.Ended},
+	box.Running:      {box.ShuttingDown, box.Lost},
+	box.ShuttingDown: {box.Ended},
+	box.Ended:        {},
+	box.Lost:         {},
+}
+
+// In a cell stands what a command leads to in a phase: a phase ("=" for the same one, with an
+// event), "-" for nothing to do, or the kind of the refusal.
+var matrix = []struct {
+	cmd  box.Command
+	does map[box.Phase]string
+}{
+	{request(), map[box.Phase]string{box.Absent: "claimed", box.Claimed: "-", box.Running: "-", box.ShuttingDown: "-", box.Ended: "-", box.Lost: "-"}},
+	{box.ReportReady{StartedFrom: "cold", At: at(1)}, map[box.Phase]string{box.Absent: "not_found", box.Claimed: "ready", box.Running: "-", box.ShuttingDown: "terminated!", box.Ended: "terminated!", box.Lost: "interrupted!"}},
+	{box.ReportBootFailed{Reason: "x", At: at(1)}, map[box.Phase]string{box.Absent: "not_found", box.Claimed: "terminated", box.Running: "-", box.ShuttingDown: "-", box.Ended: "-", box.Lost: "-"}},
+	{box.ReportGone{Reason: "x", At: at(1)}, map[box.Phase]string{box.Absent: "not_found", box.Claimed: "-", box.Running: "interrupted", box.ShuttingDown: "terminated", box.Ended: "-", box.Lost: "-"}},
+	{box.Wire{Service: "web", Mode: box.ModeBox, At: at(3)}, map[box.Phase]string{box.Absent: "not_found", box.Claimed: "unavailable", box.Running: "=", box.ShuttingDown: "terminated!", box.Ended: "terminated!", box.Lost: "interrupted!"}},
+	{box.StartExec{Exec: "new", At: at(3)}, map[box.Phase]string{box.Absent: "not_found", box.Claimed: "unavailable", box.Running: "=", box.ShuttingDown: "terminated!", box.Ended: "terminated!", box.Lost: "interrupted!"}},
+	{box.FinishExec{Exec: "never begun", At: at(3)}, map[box.Phase]string{box.Absent: "not_found", box.Claimed: "-", box.Running: "-", box.ShuttingDown: "-", box.Ended: "-", box.Lost: "-"}},
+	{box.RecordSync{Op: "new", At: at(3)}, map[box.Phase]string{box.Absent: "not_found", box.Claimed: "=", box.Running: "=", box.ShuttingDown: "=", box.Ended: "terminated!", box.Lost: "interrupted!"}},
+	{box.RecordFetch{Op: "new", At: at(3)}, map[box.Phase]string{box.Absent: "not_found", box.Claimed: "=", box.Running: "=", box.ShuttingDown: "=", box.Ended: "terminated!", box.Lost: "interrupted!"}},
+	{box.Stop{At: at(3)}, map[box.Phase]string{box.Absent: "not_found", box.Claimed: "stopping", box.Running: "stopping", box.ShuttingDown: "-", box.Ended: "-", box.Lost: "-"}},
+}
+
+// Every command in every phase.
+func TestEveryCommandInEveryPhase(t *testing.T) {
+	for _, history := range histories {
+		st := box.Decider.Fold(box.State{}, history...)
+		for _, row := range matrix {
+			name := fmt.Sprintf("%T in %q after %d events", row.cmd, st.Phase, len(history))
+			want, listed := row.does[st.Phase]
+			if !listed {
+				t.Errorf("%s: the matrix says nothing", name)
+				continue
+			}
+			events, err := box.Decide(st, row.cmd)
+			got := "-"
+			switch next := box.Decider.Fold(st, events...).Phase; {
+			case err != nil && len(events) > 0:
+				t.Errorf("%s: both %v and %v", name, events, err)
+			case err != nil:
+				got = string(fault.KindOf(err))
+				if got == string(fault.Terminated) || got == string(fault.Interrupted) {
+					got += "!" // the refusals are called like phases
+				}
+			case len(events) > 0 && next == st.Phase:
+				got = "="
+			case len(events) > 0:
+				got = string(next)
+			}
+			if got != want {
+				t.Errorf("%s leads to %s, want %s", name, got, want)
+			}
+		}
+	}
+}
+
+// The matrix has a row for every command and the storage contract a line for every event
+// that the package declares: a new one cannot be left out.
+func TestNothingIsLeftOut(t *testing.T) {
+	rows := []string{}
+	for _, row := range matrix {
+		rows = append(rows, reflect.TypeOf(row.cmd).Name())
+	}
+	slices.Sort(rows)
+	if declared := marked(t, "command.go", "command"); !slices.Equal(rows, declared) {
+		t.Errorf("the matrix has %v, command.go declares %v", rows, declared)
+	}
+	if declared := marked(t, "event.go", "event"); len(declared) != len(box.Events) {
+		t.Errorf("box.Events has %d events, event.go declares %v", len(box.Events), declared)
+	}
+}
+
+// marked lists the types of a file that carry a marker method.
+func marked(t *testing.T, file, method string) []string {
+	t.Helper()
+	f, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, d := range f.Decls {
+		if fn, ok := d.(*ast.FuncDecl); ok && fn.Recv != nil && fn.Name.Name == method {
+			names = append(names, fn.Recv.List[0].Type.(*ast.Ident).Name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+func TestEvolvePanicsOnWhatItDoesNotKnow(t *testing.T) {
+	for what, do := range map[string]func(){
+		"evolve": func() { box.Evolve(box.State{}, nil) },
+		"decide": func() { _, _ = box.Decide(box.State{}, nil) },
+	} {
+		t.Run(what, func(t *testing.T) {
+			defer func() {
+				if recover() == nil {
+					t.Error("an unknown type went unnoticed")
+				}
+			}()
+			do()
+		})
+	}
+}
+
+func anyCommand(t *rapid.T) box.Command {
+	when := at(rapid.IntRange(0, 59).Draw(t, "second"))
+	name := rapid.SampledFrom([]string{"a", "b", "c"})
+	mode := rapid.SampledFrom([]box.Mode{box.ModeBox, box.ModeExternal, "other"})
+	switch rapid.IntRange(0, 10).Draw(t, "command") {
+	case 0:
+		r := request()
+		r.At = when
+		if rapid.IntRange(0, 3).Draw(t, "different") == 0 {
+			r.Name = "another"
+		}
+		return r
+	case 1, 2:
+		return box.ReportReady{StartedFrom: "cold", BootMs: rapid.Int64Range(0, 9).Draw(t, "ms"), At: when}
+	case 3:
+		return box.ReportBootFailed{Reason: name.Draw(t, "reason"), At: when}
+	case 4:
+		return box.ReportGone{Reason: name.Draw(t, "reason"), At: when}
+	case 5:
+		return box.Wire{Service: rapid.SampledFrom([]string{"web", "api", "none"}).Draw(t, "service"), Mode: mode.Draw(t, "mode"), At: when}
+	case 6:
+		return box.StartExec{Exec: name.Draw(t, "exec"), Cmd: "true", At: when}
+	case 7:
+		return box.FinishExec{Exec: name.Draw(t, "exec"), Outcome: box.Exited, At: when}
+	case 8:
+		return box.RecordSync{Op: "s" + name.Draw(t, "op"), At: when}
+	case 9:
+		return box.RecordFetch{Op: "f" + name.Draw(t, "op"), At: when}
+	}
+	if rapid.IntRange(0, 2).Draw(t, "stop") > 0 { // or few lives last long
+		return box.Wire{Service: "web", Mode: mode.Draw(t, "mode"), At: when}
+	}
+	return box.Stop{Reason: name.Draw(t, "reason"), At: when}
+}
+
+// Whatever is sent in whatever order, a box only takes legal steps, every command sent twice is
+// quiet, steps and revisions have no gaps, and no state is changed after it was handed out.
+func TestAnyCommandsInAnyOrder(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		st := box.State{}
+		var states []box.State
+		var texts []string
+		for range rapid.IntRange(1, 60).Draw(t, "length") {
+			cmd := anyCommand(t)
+			states, texts = append(states, st), append(texts, text(t, st))
+			events, err := box.Decide(st, cmd)
+			if err != nil {
+				if len(events) > 0 || fault.KindOf(err) == fault.Internal || !strings.Contains(fault.Sentence(err), " ") {
+					t.Fatalf("%#v was refused with %v and %v", cmd, err, events)
+				}
+				continue
+			}
+			for _, e := range events {
+				st = follow(t, st, e)
+			}
+			if again, err := box.Decide(st, cmd); len(again) > 0 || err != nil {
+				t.Fatalf("%#v a second time: %v, %v", cmd, again, err)
+			}
+		}
+		for i, s := range states {
+			if now := text(t, s); now != texts[i] {
+				t.Fatalf("state %d was changed later\nfrom %s\n  to %s", i, texts[i], now)
+			}
+		}
+	})
+}
+
+func follow(t *rapid.T, was box.State, e box.Event) box.State {
+	st := box.Evolve(was, e)
+	if st.Phase != was.Phase && !slices.Contains(legal[was.Phase], st.Phase) {
+		t.Fatalf("%#v leads from %q to %q", e, was.Phase, st.Phase)
+	}
+	if _, end := e.(box.ExecFinished); was.Phase.Terminal() && !end {
+		t.Fatalf("%#v after the end", e)
+	}
+	if st.Phase != box.Absent && len(st.Services) != 2 {
+		t.Fatalf("%#v leaves services %v", e, st.Services)
+	}
+	steps, wirings := st.Steps-was.Steps, st.WiringRevision-was.WiringRevision
+	switch e := e.(type) {
+	case box.Wired:
+		if steps != 1 || wirings != 1 {
+			t.Fatalf("%#v moves the step by %d and the revision by %d", e, steps, wirings)
+		}
+	case box.ExecStarted, box.Synced, box.Fetched:
+		if steps != 1 || wirings != 0 {
+			t.Fatalf("%#v moves the step by %d and the revision by %d", e, steps, wirings)
+		}
+	case box.Requested:
+		if st.WiringRevision != 1 {
+			t.Fatalf("the first wiring revision is %d", st.WiringRevision)
+		}
+	default:
+		if steps != 0 || wirings != 0 {
+			t.Fatalf("%#v moves the step by %d and the revision by %d", e, steps, wirings)
+		}
+	}
+	return st
+}
+
+func text(t *rapid.T, st box.State) string {
+	b, err := json.Marshal(st)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
