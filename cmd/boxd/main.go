@@ -1,0 +1,43 @@
+// Command boxd is the agent inside a box. Its flags are all it needs to know before the
+// host can reach it.
+package main
+
+import (
+	"context"
+	"flag"
+	"log"
+	"net"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"parallelsandbox/hypervisor/boxd"
+)
+
+func main() {
+	dial := flag.String("dial", "/run/box/ctl.sock", "unix socket the host listens on")
+	work := flag.String("work", "/work", "work directory")
+	hosts := flag.String("hosts", "/etc/hosts", "file that names of services go to; empty for none")
+	namePort := flag.Int("name-port", 80, "port of http://<service> without a port; 0 for none")
+	flag.Parse()
+	log.SetFlags(0)
+
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	agent, err := boxd.New(boxd.Options{
+		WorkDir:   *work,
+		Init:      os.Getpid() == 1,
+		HostsFile: *hosts,
+		NamePort:  *namePort,
+		Dial: func(ctx context.Context) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", *dial)
+		},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer agent.Close()
+	if err := agent.Run(ctx); err != nil {
+		log.Fatal(err)
+	}
+}

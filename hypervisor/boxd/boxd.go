@@ -1,0 +1,135 @@
+// Package boxd is the agent inside a box. It dials out to the host, serves HTTP/2 on that
+// connection with the host as client, and runs commands, moves files and keeps the wiring
+// table for it. As PID 1 it also reaps orphans.
+//
+// It keeps no state outside its memory and the work directory. It never polls: a system
+// call is dear where boxes run, and an idle box must cost nothing.
+//
+// Read this file, then dial.go, server.go and one file for each operation. The parts
+// under it stand alone: process (children), workdir (files), wiring (services), clip
+// (long output), protocol (what both ends know).
+package boxd
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"parallelsandbox/hypervisor/boxd/process"
+	"parallelsandbox/hypervisor/boxd/protocol"
+	"parallelsandbox/hypervisor/boxd/wiring"
+	"parallelsandbox/hypervisor/boxd/workdir"
+)
+
+// Options say where boxd lives. The zero value of a field is what a real box uses unless
+// said otherwise.
+type Options struct {
+	WorkDir string // default /work; made if missing
+	// Dial makes a connection to the host. Required.
+	Dial func(ctx context.Context) (net.Conn, error)
+	// Init says this program is PID 1 of the box: it reaps orphans, sets the host name and
+	// may end every process. Leave it false in tests.
+	Init bool
+	// HostsFile is where service names are resolved; empty means nowhere.
+	HostsFile string
+	// NamePort is the port of http://<name> without a port; 0 means that is not served.
+	NamePort int
+	Shell    string // default /bin/bash
+	Limits   protocol.PutLimits
+}
+
+// Agent is one boxd.
+type Agent struct {
+	opts    Options
+	work    *workdir.Dir
+	procs   *process.Table
+	wires   *wiring.Table
+	started time.Time
+	boot    string // tells the markers of this boxd from those of any other
+	null    *os.File
+	bufs    sync.Pool
+
+	adopting sync.Mutex // held while a configuration is put in force
+
+	mu     sync.Mutex
+	config protocol.Config
+	runs   int64
+	jobs   []*job
+}
+
+// New prepares an agent; Run starts it.
+func New(o Options) (*Agent, error) {
+	o.WorkDir = cmp.Or(o.WorkDir, "/work")
+	o.Shell = cmp.Or(o.Shell, "/bin/bash")
+	o.Limits.MaxBytes = cmp.Or(o.Limits.MaxBytes, 8<<30)
+	o.Limits.MaxEntries = cmp.Or(o.Limits.MaxEntries, 1_000_000)
+	if err := os.MkdirAll(o.WorkDir, 0o755); err != nil {
+		return nil, fmt.Errorf("boxd: make the work directory: %w", err)
+	}
+	real, err := filepath.EvalSymlinks(o.WorkDir)
+	if err != nil {
+		return nil, fmt.Errorf("boxd: find the work directory: %w", err)
+	}
+	o.WorkDir = real
+	work, err := workdir.Open(o.WorkDir)
+	if err != nil {
+		return nil, fmt.Errorf("boxd: %w", err)
+	}
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		return nil, fmt.Errorf("boxd: open an empty input: %w", err)
+	}
+	return &Agent{
+		opts:    o,
+		work:    work,
+		procs:   process.NewTable(o.Init),
+		wires:   wiring.New(o.HostsFile, o.NamePort),
+		started: time.Now(),
+		boot:    newID(),
+		null:    null,
+		bufs:    sync.Pool{New: func() any { b := make([]byte, bufSize); return &b }},
+	}, nil
+}
+
+// Run serves the host until ctx ends. A lost connection is dialled again; foreground
+// commands of that connection are ended, everything else lives on.
+func (a *Agent) Run(ctx context.Context) error {
+	l := newDialer(ctx, a.opts.Dial)
+	protocols := new(http.Protocols)
+	protocols.SetUnencryptedHTTP2(true)
+	s := &http.Server{
+		Handler:   a.routes(),
+		Protocols: protocols,
+		HTTP2: &http.HTTP2Config{
+			MaxConcurrentStreams: 1 << 16,
+			MaxReadFrameSize:     256 << 10,
+			// The window of the connection must be wider than all streams together: a
+			// stream whose reader is stuck keeps what it received, and must not keep
+			// the others from receiving.
+			MaxReceiveBufferPerConnection: 1 << 30,
+			MaxReceiveBufferPerStream:     512 << 10,
+		},
+	}
+	stop := context.AfterFunc(ctx, func() { _ = s.Close() })
+	defer stop()
+	err := s.Serve(l)
+	if ctx.Err() != nil {
+		return nil
+	}
+	return fmt.Errorf("boxd: serve: %w", err)
+}
+
+// Close ends the commands of a boxd that is not PID 1, and frees its ports.
+func (a *Agent) Close() {
+	a.endAll(0)
+	a.wires.Close()
+	a.procs.Close()
+	_ = a.work.Close()
+	_ = a.null.Close()
+}
