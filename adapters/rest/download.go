@@ -16,6 +16,11 @@ import (
 // download serves a signed link. Whatever is wrong with the link is refused alike.
 func (s *server) download(w http.ResponseWriter, r *http.Request) error {
 	q := r.URL.Query()
+	for _, values := range q {
+		if len(values) > 1 {
+			return control.ErrLink // which of them was signed?
+		}
+	}
 	id := chi.URLParam(r, "id")
 	link := control.SignedLink{
 		Key: "downloads/" + chi.URLParam(r, "box") + "/" + id, Name: q.Get("name"), Expires: q.Get("expires"), Signature: q.Get("signature"),
