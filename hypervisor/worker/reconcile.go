@@ -87,7 +87,7 @@ func (w *Worker) up(ctx context.Context, st box.State) error {
 		return fmt.Errorf("create: %w", err)
 	}
 	if _, ok := w.attachedTo(st.ID); !ok {
-		w.attach(m)
+		w.attach(ctx, m)
 	}
 	ctx, cancel := context.WithTimeout(ctx, configureTime)
 	defer cancel()
@@ -120,7 +120,7 @@ func (w *Worker) keep(ctx context.Context, st box.State) error {
 		if err != nil {
 			return fmt.Errorf("attach: %w", err)
 		}
-		w.attach(m)
+		w.attach(ctx, m)
 	}
 	if a.wired >= st.WiringRevision {
 		return nil

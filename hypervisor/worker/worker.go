@@ -220,10 +220,10 @@ func (w *Worker) visited(ctx context.Context, id box.ID, err error) bool {
 	return true
 }
 
-// attach lets calls through to a machine and watches it.
-func (w *Worker) attach(m hypervisor.Machine) {
+// attach lets calls through to a machine and watches it, until ctx ends.
+func (w *Worker) attach(ctx context.Context, m hypervisor.Machine) {
 	id := box.ID(m.ID())
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(ctx)
 	w.mu.Lock()
 	w.attached[id] = &attachment{machine: m, forget: cancel}
 	w.mu.Unlock()

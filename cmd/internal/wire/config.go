@@ -53,7 +53,8 @@ func Defaults() Config {
 	}
 }
 
-func (c Config) images() string {
+// ImageDir is where images are cached.
+func (c Config) ImageDir() string {
 	if c.Images != "" {
 		return c.Images
 	}

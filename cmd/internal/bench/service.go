@@ -1,0 +1,205 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"parallelsandbox/cmd/internal/agent"
+	"parallelsandbox/cmd/internal/wire"
+	"parallelsandbox/domain/box"
+	"parallelsandbox/domain/control"
+)
+
+// serving runs a service on an empty data directory and an agent that speaks HTTP to it.
+func (b *Bench) serving(ctx context.Context, name string, do func(*wire.Running, *agent.Agent) ([]Row, error)) (rows []Row, err error) {
+	c := b.Config
+	c.Data, c.Listen = filepath.Join(b.Config.Data, name), "127.0.0.1:0"
+	if _, err := c.EnsureImage(ctx, c.Image, b.Log); err != nil {
+		return nil, err
+	}
+	run, err := wire.Start(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, run.Close(), os.RemoveAll(c.Data)) }()
+	a, err := agent.Dial(ctx, "bench", run.URL, run.First.Secret)
+	if err != nil {
+		return nil, err
+	}
+	defer a.Close()
+	return do(run, a)
+}
+
+const calls = 200
+
+func execRows(ctx context.Context, b *Bench) ([]Row, error) {
+	return b.serving(ctx, "exec", func(run *wire.Running, a *agent.Agent) ([]Row, error) {
+		fresh, err := warm(ctx, a)
+		if err != nil {
+			return nil, err
+		}
+		long, err := warm(ctx, a)
+		if err != nil {
+			return nil, err
+		}
+		p := past{stores: run.Stores, tenant: string(wire.FirstTenant), at: time.Now().UTC()}
+		if err := p.commands(ctx, long, 100_000); err != nil {
+			return nil, err
+		}
+		if err := run.Settled(ctx); err != nil {
+			return nil, err
+		}
+		floor, err := execFloor(ctx, run, fresh)
+		if err != nil {
+			return nil, err
+		}
+		short, longer, err := turnabout(ctx, a, fresh, long)
+		if err != nil {
+			return nil, err
+		}
+		rows := []Row{
+			row("exec.rtt", short, "ms p50", floor, "ratio ≤ 3 of a boxd round trip plus the command's own time; ≤ 25 ms"),
+			row("exec.rtt.100k", longer, "ms p50", short, "ratio ≤ 1.3 of exec.rtt"),
+		}
+		return rows, stopAll(ctx, a, fresh, long)
+	})
+}
+
+// warm starts a box and runs a few commands in it.
+func warm(ctx context.Context, a *agent.Agent) (box.ID, error) {
+	var s agent.Started
+	if err := a.Call(ctx, "sandbox_start", map[string]any{}, &s); err != nil {
+		return "", err
+	}
+	for range 20 {
+		if err := execTrue(ctx, a, box.ID(s.ID)); err != nil {
+			return "", err
+		}
+	}
+	return box.ID(s.ID), nil
+}
+
+func stopAll(ctx context.Context, a *agent.Agent, ids ...box.ID) (err error) {
+	for _, id := range ids {
+		err = errors.Join(err, a.Call(ctx, "sandbox_stop", map[string]any{"id": string(id)}, nil))
+	}
+	return err
+}
+
+func execTrue(ctx context.Context, a *agent.Agent, id box.ID) error {
+	e, err := a.Run(ctx, string(id), "true")
+	if err == nil && e.Code() != 0 {
+		err = fmt.Errorf("true ended with %d", e.Code())
+	}
+	return err
+}
+
+// execFloor is one round trip to boxd plus what boxd says a command takes by itself.
+func execFloor(ctx context.Context, run *wire.Running, id box.ID) (float64, error) {
+	trips, err := sample(calls, func() error { _, err := run.Agents.Health(ctx, id); return err })
+	if err != nil {
+		return 0, err
+	}
+	own := make([]time.Duration, 0, calls)
+	for range calls {
+		r, err := run.Agents.Exec(ctx, id, control.Command{Exec: wire.NewID(), Cmd: "true", Timeout: time.Minute, Limit: control.OutputLimit})
+		if err != nil {
+			return 0, err
+		}
+		own = append(own, r.Duration)
+	}
+	slices.Sort(own)
+	return median(trips) + median(own), nil
+}
+
+// turnabout measures two boxes in turns, so that both see the same machine.
+func turnabout(ctx context.Context, a *agent.Agent, one, two box.ID) (p50one, p50two float64, err error) {
+	var times [2][]time.Duration
+	for range calls {
+		for i, id := range []box.ID{one, two} {
+			began := time.Now()
+			if err := execTrue(ctx, a, id); err != nil {
+				return 0, 0, err
+			}
+			times[i] = append(times[i], time.Since(began))
+		}
+	}
+	slices.Sort(times[0])
+	slices.Sort(times[1])
+	return median(times[0]), median(times[1]), nil
+}
+
+func listRows(ctx context.Context, b *Bench) ([]Row, error) {
+	return b.serving(ctx, "list", func(run *wire.Running, _ *agent.Agent) ([]Row, error) {
+		p := past{stores: run.Stores, tenant: string(wire.FirstTenant), at: time.Now().UTC()}
+		if err := p.boxes(ctx, 10_000); err != nil {
+			return nil, err
+		}
+		if err := run.Settled(ctx); err != nil {
+			return nil, err
+		}
+		times, err := sample(calls, func() error { return fetch(ctx, run.URL+"/v1/boxes?limit=50", run.First.Secret) })
+		if err != nil {
+			return nil, err
+		}
+		floor, err := sample(calls, func() error { return fetch(ctx, run.URL+"/healthz", run.First.Secret) })
+		if err != nil {
+			return nil, err
+		}
+		return []Row{row("list.10k", median(times), "ms p50", median(floor), "≤ 20 ms for a page of a tenant with 10 000 past boxes")}, nil
+	})
+}
+
+func fetch(ctx context.Context, url, key string) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Authorization", "Bearer "+key)
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	if _, err := io.Copy(io.Discard, res.Body); err != nil {
+		return err
+	}
+	if res.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s answered %s", url, res.Status)
+	}
+	return nil
+}
+
+const starts = 15
+
+func startRows(ctx context.Context, b *Bench) ([]Row, error) {
+	return b.serving(ctx, "start", func(run *wire.Running, a *agent.Agent) ([]Row, error) {
+		var raw, cold []time.Duration
+		for range starts { // in turns, so that both see the same machine
+			d, err := run.RawBoot(ctx)
+			if err != nil {
+				return nil, err
+			}
+			raw = append(raw, d)
+			var s agent.Started
+			began := time.Now()
+			if err := a.Call(ctx, "sandbox_start", map[string]any{}, &s); err != nil {
+				return nil, err
+			}
+			cold = append(cold, time.Since(began))
+			if err := stopAll(ctx, a, box.ID(s.ID)); err != nil {
+				return nil, err
+			}
+		}
+		slices.Sort(raw)
+		slices.Sort(cold)
+		return []Row{row("start.cold", median(cold), "ms p50", median(raw), "ratio ≤ 2 of the raw runsc run until boxd answers")}, nil
+	})
+}

@@ -1,0 +1,106 @@
+package wire
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"time"
+
+	"parallelsandbox/adapters/blobs"
+	"parallelsandbox/adapters/sqlite"
+	"parallelsandbox/adapters/vault"
+	"parallelsandbox/domain/control"
+	"parallelsandbox/domain/host"
+	"parallelsandbox/domain/policy"
+	"parallelsandbox/hypervisor/worker"
+)
+
+// Core is the use cases with everything they need.
+type Core struct {
+	*Stores
+	Use    *control.Service
+	Views  *Views
+	Vault  *vault.Vault
+	Blobs  *blobs.Store
+	Agents *worker.Guests
+	Host   host.ID
+
+	closers
+}
+
+// OpenCore opens what is kept and starts what follows the ledger. The addresses are
+// where the doors will be found.
+func OpenCore(ctx context.Context, c Config, at addresses) (core *Core, err error) {
+	core = &Core{}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, core.Close())
+		}
+	}()
+	if core.Stores, err = OpenStores(c); err != nil {
+		return core, err
+	}
+	core.add(core.Stores.Close)
+	if err := core.openKept(ctx, c); err != nil {
+		return core, err
+	}
+	core.Agents = worker.NewGuests(logger(c.Log, "guest"))
+	secret, err := keep(c.path("links.key"), func() string { return hex.EncodeToString([]byte(Token(320))) })
+	if err != nil {
+		return core, fmt.Errorf("key of signed links: %w", err)
+	}
+	core.Use = control.New(control.Parts{
+		Ledger: core.Ledger, Boxes: core.Boxes, Tenants: core.Tenants, Guests: core.Agents, Vault: core.Vault, Blobs: core.Blobs, Views: core.Views,
+		Links: &control.Links{Secret: []byte(secret), APIBase: at.api, AppBase: at.app, SceneHost: at.sceneHost, SceneHTTP: at.sceneHTTP},
+		Log:   logger(c.Log, "control"), Now: now, NewID: NewID, Token: Token,
+		Host: core.Host, Image: c.Image, Replica: string(core.Host), StartWithin: c.StartWithin,
+	})
+	return core, nil
+}
+
+// openKept opens the vault, the blobs, the read models and the name of this host.
+func (core *Core) openKept(ctx context.Context, c Config) (err error) {
+	if core.Vault, err = vault.Open(c.path("vault"), c.path("vault.key")); err != nil {
+		return fmt.Errorf("open the vault: %w", err)
+	}
+	if core.Blobs, err = blobs.Open(ctx, "file://"+c.path("blobs")); err != nil {
+		return fmt.Errorf("open the blobs: %w", err)
+	}
+	core.add(core.Blobs.Close)
+	id, err := keep(c.path("host.id"), func() string { return "h" + Token(50) })
+	if err != nil {
+		return fmt.Errorf("name of this host: %w", err)
+	}
+	core.Host = host.ID(id)
+	store, err := sqlite.OpenViews(c.path("views.db"))
+	if err != nil {
+		return fmt.Errorf("open the read models: %w", err)
+	}
+	core.add(store.Close)
+	if core.Views, err = NewViews(core.Stores, store, logger(c.Log, "views")); err != nil {
+		return err
+	}
+	core.add(background(ctx, c.Log, "projections", func(ctx context.Context) error { core.Views.Run(ctx); return nil }))
+	return nil
+}
+
+// slots is the policy that gives slots back.
+func (core *Core) slots(c Config) *policy.Slots {
+	return &policy.Slots{Ledger: core.Ledger, Tenants: core.Tenants, Open: core.Views.OpenSlots, Log: logger(c.Log, "slots"), Now: now, NewID: NewID}
+}
+
+// sweepBlobs removes downloads whose links have expired for good.
+func (core *Core) sweepBlobs(ctx context.Context, c Config) error {
+	for tick := time.NewTicker(10 * time.Minute); ; {
+		if err := core.Blobs.Sweep(ctx, 2*control.LinkLife); err != nil && ctx.Err() == nil {
+			c.Log.Warn("old downloads not removed yet", "err", err)
+		}
+		select {
+		case <-ctx.Done():
+			tick.Stop()
+			return nil
+		case <-tick.C:
+		}
+	}
+}

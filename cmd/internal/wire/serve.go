@@ -1,0 +1,77 @@
+package wire
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+
+	"parallelsandbox/domain/control"
+)
+
+// Running is a service that serves.
+type Running struct {
+	*Core
+	URL    string      // base URL of the doors
+	MCP    string      // where agents connect
+	First  control.Key // the key of the first tenant, when this start made it
+	config Config
+}
+
+// Start opens everything, from the stores up to the doors. Close ends it; boxes run on.
+func Start(ctx context.Context, c Config) (run *Running, err error) {
+	l, err := net.Listen("tcp", c.Listen)
+	if err != nil {
+		return nil, fmt.Errorf("%w; choose another address with --listen", err)
+	}
+	c.Listen = l.Addr().String()
+	at := c.addresses()
+	core, err := OpenCore(ctx, c, at)
+	if err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	run = &Running{Core: core, URL: at.api, MCP: at.mcp, config: c}
+	if err := run.open(ctx, l); err != nil {
+		return nil, errors.Join(err, run.Close(), l.Close())
+	}
+	return run, nil
+}
+
+// open starts the machines, closes what an earlier process left, and opens the doors last.
+func (r *Running) open(ctx context.Context, l net.Listener) (err error) {
+	c := r.config
+	if r.First, err = NewOperator(r.Stores).First(ctx); err != nil {
+		return fmt.Errorf("first tenant: %w", err)
+	}
+	d, err := c.driver()
+	if err != nil {
+		return err
+	}
+	if d, ok := d.(closer); ok {
+		r.add(d.Close)
+	}
+	if err := c.join(ctx, r.Stores, r.Host); err != nil {
+		return err
+	}
+	if err := recovered(ctx, c, r.Use); err != nil {
+		return fmt.Errorf("recovery: %w", err)
+	}
+	r.add(background(ctx, c.Log, "worker", c.machines(r.Core, d, r.Host).Run))
+	r.add(background(ctx, c.Log, "slots", r.slots(c).Run))
+	r.add(background(ctx, c.Log, "downloads", func(ctx context.Context) error { return r.sweepBlobs(ctx, c) }))
+	handler, done, err := doors(c, r.Core, d)
+	if err != nil {
+		return err
+	}
+	r.add(done)
+	server := listen(c, l, handler)
+	r.add(func() error {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace)
+		defer cancel()
+		if err := server.Shutdown(ctx); err != nil {
+			return server.Close() // the streams that are left do not end by themselves
+		}
+		return nil
+	})
+	return nil
+}

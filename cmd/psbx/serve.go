@@ -1,0 +1,58 @@
+package main
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"parallelsandbox/cmd/internal/wire"
+)
+
+func serve(c *wire.Config) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "serve", Short: "Serve agents on this machine", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			out := cmd.ErrOrStderr()
+			if _, err := c.EnsureImage(cmd.Context(), c.Image, out); err != nil {
+				return err
+			}
+			run, err := wire.Start(cmd.Context(), *c)
+			if err != nil {
+				return err
+			}
+			welcome(out, run)
+			<-cmd.Context().Done()
+			fmt.Fprintln(out, "Stopping. Boxes run on; the next start finds them.")
+			return run.Close()
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&c.Listen, "listen", c.Listen, "address to listen on")
+	f.StringVar(&c.Domain, "domain", "", "public domain, behind a proxy that ends TLS; empty for this machine alone")
+	machineFlags(f, c)
+	f.DurationVar(&c.Keepalive, "keepalive", c.Keepalive, "longest silence of an answer that takes its time")
+	f.DurationVar(&c.StartWithin, "start-within", c.StartWithin, "a box that is not ready by then is given up")
+	return cmd
+}
+
+// welcome says where the doors are and, once, what to paste into an agent.
+func welcome(w io.Writer, run *wire.Running) {
+	fmt.Fprintf(w, "\nParallelSandbox serves at %s\n", run.URL)
+	if run.First.Secret == "" {
+		fmt.Fprintf(w, "Agents connect to %s with the header Authorization: Bearer psbx_…\npsbx key new makes another key.\n\n", run.MCP)
+		return
+	}
+	fmt.Fprintf(w, `A first tenant and its API key were made. The key is shown only now:
+
+  %s
+
+Paste this into a terminal to connect Claude Code:
+
+  claude mcp add parallelsandbox -e PARALLELSANDBOX_API_KEY=%s -e PARALLELSANDBOX_MCP_URL=%s -- npx -y parallelsandbox-mcp
+
+Any other MCP client: run npx -y parallelsandbox-mcp with the same two variables, or connect straight to
+%s with the header Authorization: Bearer <key>.
+
+`, run.First.Secret, run.First.Secret, run.MCP, run.MCP)
+}
