@@ -1,6 +1,7 @@
 package boxd
 
 import (
+	"cmp"
 	"net/http"
 	"os"
 	"slices"
@@ -41,6 +42,12 @@ func (a *Agent) adopt(c protocol.Config) error {
 	}
 	if err := a.wires.Apply(c.Services, c.ExternalBaseURL); err != nil {
 		return err
+	}
+	if c.BoxID == old.BoxID {
+		c.Hostname = cmp.Or(c.Hostname, old.Hostname)
+		if c.Env == nil {
+			c.Env = old.Env
+		}
 	}
 	a.rename(c.Hostname)
 	c.Services = slices.Clone(c.Services)

@@ -59,7 +59,7 @@ type call struct {
 // connection if the box cannot have acted on the first.
 func (c *Client) begin(ctx context.Context, o order) (*call, error) {
 	for stale := 0; ; stale++ {
-		conn, err := c.link.get(ctx)
+		conn, err := c.reach(ctx)
 		if err != nil {
 			return nil, fmt.Errorf("guest: wait for the box to connect: %w", err)
 		}
@@ -75,6 +75,13 @@ func (c *Client) begin(ctx context.Context, o order) (*call, error) {
 			return nil, err
 		}
 	}
+}
+
+// reach returns the connection, or waits for it a while.
+func (c *Client) reach(ctx context.Context) (*http.ClientConn, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, c.connect, ErrUnreached)
+	defer cancel()
+	return c.link.get(ctx)
 }
 
 // try makes the call on one connection.

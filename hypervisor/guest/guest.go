@@ -28,6 +28,8 @@ var (
 	ErrLost = errors.New("guest: the link to the box was lost, so the outcome is unknown")
 	// ErrRefused means nothing in the box listens on the port.
 	ErrRefused = errors.New("guest: connection refused in the box")
+	// ErrUnreached means the box did not connect to us in time: nothing was sent.
+	ErrUnreached = errors.New("guest: the box does not connect")
 	// ErrClosed means Close was called on this client.
 	ErrClosed = errors.New("guest: client is closed")
 )
@@ -47,19 +49,28 @@ type Options struct {
 	// Heartbeat is the longest silence asked of the box during a call. After three of
 	// them without a sign of life a call ends with ErrLost. Default 15 s.
 	Heartbeat time.Duration
+	// Connect is how long a call waits for the box to connect. Default 10 s.
+	Connect time.Duration
 }
+
+const defaultConnect = 10 * time.Second
 
 // Client speaks to one box. It is safe for concurrent use, and no call waits for another.
 type Client struct {
-	link *link
-	beat time.Duration
+	link    *link
+	beat    time.Duration
+	connect time.Duration
 }
 
 // New makes a client for the connections a box's agent dials out. The function dial
 // returns the next of them; hypervisor.Machine.Conn has this shape. The client takes a new
 // one whenever a call needs it and the last is broken.
 func New(dial func(context.Context) (net.Conn, error), o Options) *Client {
-	return &Client{link: newLink(dial), beat: cmp.Or(o.Heartbeat, protocol.DefaultHeartbeat)}
+	return &Client{
+		link:    newLink(dial),
+		beat:    cmp.Or(o.Heartbeat, protocol.DefaultHeartbeat),
+		connect: cmp.Or(o.Connect, defaultConnect),
+	}
 }
 
 // Close drops the connection. Calls under way end with ErrLost.

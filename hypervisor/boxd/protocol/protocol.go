@@ -88,7 +88,8 @@ type Service struct {
 }
 
 // Config is everything the host tells a box. A revision at or below the one in force for
-// the same box changes nothing, so the host may send it as often as it likes.
+// the same box changes nothing, so the host may send it as often as it likes. Without Env
+// or Hostname the same box keeps those it has: rewiring needs no secrets.
 type Config struct {
 	BoxID           string            `json:"boxId"`
 	Revision        int64             `json:"revision"`
