@@ -42,7 +42,9 @@ func (p *proxy) callTool(c *call, m jsonrpc.Message) jsonrpc.Message {
 	case pullTool:
 		return toolResult(p.files.Pull(c.ctx, params.Arguments, report))
 	}
-	m.Params = p.withKey(params, m.Params)
+	if p.wantsKey(params) {
+		params.Arguments, m.Params = withKey(params.Arguments, m.Params)
+	}
 	answer, err := p.callUpstream(c.ctx, c, m, params)
 	if err != nil {
 		return toolResult(nil, err)
@@ -117,24 +119,25 @@ func (p *proxy) repeatable(params toolParams) bool {
 	return reads[params.Name] || p.readOnly[params.Name]
 }
 
-// withKey gives a sandbox_start that comes without an idempotencyKey one of its own where the server takes it, so that a
-// repeat after a broken connection finds the same box instead of paying for a second.
-func (p *proxy) withKey(params toolParams, raw json.RawMessage) json.RawMessage {
+// wantsKey reports whether the call is a sandbox_start without an idempotencyKey on a server that takes one.
+func (p *proxy) wantsKey(params toolParams) bool {
 	p.mu.Lock()
-	keyed := p.keyed
-	p.mu.Unlock()
-	if params.Name != "sandbox_start" || !keyed || jsonrpc.Member(params.Arguments, "idempotencyKey") != nil {
-		return raw
-	}
-	arguments, err := jsonrpc.WithMember(params.Arguments, "idempotencyKey", "mcp-"+transfer.Nonce())
+	defer p.mu.Unlock()
+	return params.Name == "sandbox_start" && p.keyed && jsonrpc.Member(params.Arguments, "idempotencyKey") == nil
+}
+
+// withKey puts a key of our own into the arguments and the params that hold them, so that a repeat after a broken
+// connection finds the same box instead of paying for a second.
+func withKey(arguments, params json.RawMessage) (json.RawMessage, json.RawMessage) {
+	keyed, err := jsonrpc.WithMember(arguments, "idempotencyKey", "mcp-"+transfer.Nonce())
 	if err != nil {
-		return raw // the server says what is wrong with the arguments
+		return arguments, params // the server says what is wrong with the arguments
 	}
-	out, err := jsonrpc.WithMember(raw, "arguments", arguments)
+	changed, err := jsonrpc.WithMember(params, "arguments", keyed)
 	if err != nil {
-		return raw
+		return arguments, params
 	}
-	return out
+	return keyed, changed
 }
 
 // whatToCheck tells the agent how to find out whether its call was carried out.

@@ -24,11 +24,14 @@ import (
 	"parallelsandbox/adapters/stdio/jsonrpc"
 	"parallelsandbox/adapters/stdio/transfer"
 	"parallelsandbox/adapters/stdio/upstream"
+	"parallelsandbox/domain/fault"
 )
 
+// Why calls in flight end with the program.
 var (
-	errStopping = errors.New("parallelsandbox-mcp is stopping")
-	errSignal   = errors.New("parallelsandbox-mcp was told to stop")
+	errStopping = fault.New(fault.OutcomeUnknown, "stdin closed before the answer came")
+	errSignal   = fault.New(fault.OutcomeUnknown, "parallelsandbox-mcp was told to stop before the answer came")
+	errDeaf     = fault.New(fault.OutcomeUnknown, "the agent no longer reads stdout")
 )
 
 // closeTime bounds the goodbye to the server; an agent that closed stdin does not wait for long.
@@ -56,7 +59,7 @@ loop:
 			}
 			p.handle(line)
 		case <-p.broken:
-			cause = errors.New("the agent no longer reads stdout")
+			cause = errDeaf
 			break loop
 		case <-ctx.Done():
 			cause = errSignal

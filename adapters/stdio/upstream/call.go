@@ -125,7 +125,7 @@ func (c *Client) patience() *backoff {
 	defer c.mu.Unlock()
 	total := c.cfg.Patience
 	if c.generation == 0 {
-		total /= 10
+		total /= 20
 	}
 	return &backoff{until: time.Now().Add(total), step: 50 * time.Millisecond}
 }

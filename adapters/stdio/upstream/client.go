@@ -13,6 +13,7 @@ import (
 	"encoding/json"
 	"log/slog"
 	"maps"
+	"math"
 	"net"
 	"net/http"
 	"sync"
@@ -45,7 +46,7 @@ type Config struct {
 	Transport http.RoundTripper
 	Log       *slog.Logger
 	// Patience is how long a call waits for a server that was there before and is away now (it may be restarting).
-	// One that never was there gets a tenth of it. Default 20 s.
+	// One that never was there gets a twentieth of it. Default 20 s.
 	Patience time.Duration
 }
 
@@ -75,6 +76,7 @@ type Client struct {
 // pending is a call that waits for its answer, whatever stream that comes on.
 type pending struct {
 	progress func(params json.RawMessage)
+	reached  atomic.Uint64 // bits of the last progress value
 	once     sync.Once
 	done     chan struct{}
 	answer   jsonrpc.Message // valid once done is closed
@@ -82,6 +84,24 @@ type pending struct {
 
 func (p *pending) deliver(m jsonrpc.Message) {
 	p.once.Do(func() { p.answer = m; close(p.done) }) // a server may repeat an answer on a second stream
+}
+
+// grows keeps the protocol's rule that progress only increases: a server that spreads notifications over several
+// streams may let an older one arrive last.
+func (p *pending) grows(params json.RawMessage) bool {
+	var value float64
+	if json.Unmarshal(jsonrpc.Member(params, "progress"), &value) != nil {
+		return false
+	}
+	for {
+		old := p.reached.Load()
+		if old != 0 && value <= math.Float64frombits(old) {
+			return false
+		}
+		if p.reached.CompareAndSwap(old, math.Float64bits(value)) {
+			return true
+		}
+	}
 }
 
 func (p *pending) answered() bool {
@@ -211,7 +231,7 @@ func (c *Client) dispatch(s *session, m jsonrpc.Message) {
 		c.mu.Lock()
 		p := c.pending[token]
 		c.mu.Unlock()
-		if p != nil && p.progress != nil {
+		if p != nil && p.progress != nil && p.grows(m.Params) {
 			p.progress(m.Params)
 		}
 	case m.IsNotification():
