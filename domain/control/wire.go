@@ -10,18 +10,23 @@ import (
 // Wire points a service name of a box at the box or at the external base URL, and
 // returns the whole table as it now is. The ledger decides; the box follows, here at
 // once, and through the worker if it cannot be reached now.
-func (s *Service) Wire(ctx context.Context, who Caller, id box.ID, service string, mode box.Mode) ([]box.Service, error) {
+func (s *Service) Wire(ctx context.Context, who Caller, id box.ID, service string, mode box.Mode) (Wiring, error) {
 	if _, err := s.usable(ctx, who, id); err != nil {
-		return nil, err
+		return Wiring{}, err
 	}
 	out, err := s.box(ctx, who, id, box.Wire{Service: service, Mode: mode, At: s.Now()})
 	if err != nil {
-		return nil, err
+		return Wiring{}, s.cleanErr(ctx, who, err)
 	}
-	if err := s.Guests.Wire(ctx, id, WiringOf(out.State)); err != nil {
-		return nil, s.wiringRefused(ctx, who, id, service, mode, err)
+	table := WiringOf(out.State)
+	if err := s.Guests.Wire(ctx, id, table); err != nil {
+		err = s.endedMeanwhile(ctx, id, err)
+		if fault.KindOf(err) == fault.Conflict && len(out.Events) > 0 {
+			s.takeBack(ctx, who, id, service, mode)
+		}
+		return Wiring{}, s.cleanErr(ctx, who, err)
 	}
-	return out.State.Services, nil
+	return table, nil
 }
 
 // WiringOf is the table a box in this state should have.
@@ -29,23 +34,19 @@ func WiringOf(st box.State) Wiring {
 	return Wiring{Revision: st.WiringRevision, ExternalBaseURL: st.ExternalBaseURL, Services: st.Services}
 }
 
-// wiringRefused takes a change back that the box cannot carry out, such as a port that
-// one of its own processes holds: the ledger must not say what is not so.
-func (s *Service) wiringRefused(ctx context.Context, who Caller, id box.ID, service string, mode box.Mode, err error) error {
-	err = s.endedMeanwhile(ctx, id, err)
-	if fault.KindOf(err) != fault.Conflict {
-		return err
-	}
+// takeBack undoes a change that the box cannot carry out, such as a port that one of
+// its own processes holds: the ledger must not say what is not so.
+func (s *Service) takeBack(ctx context.Context, who Caller, id box.ID, service string, mode box.Mode) {
 	back := box.ModeBox
 	if mode == box.ModeBox {
 		back = box.ModeExternal
 	}
-	out, backErr := s.box(context.WithoutCancel(ctx), who, id, box.Wire{Service: service, Mode: back, At: s.Now()})
-	if backErr == nil {
-		backErr = s.Guests.Wire(context.WithoutCancel(ctx), id, WiringOf(out.State))
+	ctx = context.WithoutCancel(ctx)
+	out, err := s.box(ctx, who, id, box.Wire{Service: service, Mode: back, At: s.Now()})
+	if err == nil {
+		err = s.Guests.Wire(ctx, id, WiringOf(out.State))
 	}
-	if backErr != nil {
-		s.Log.Warn("wiring not taken back yet", "box", id, "err", backErr)
+	if err != nil {
+		s.Log.Warn("wiring not taken back yet", "box", id, "err", err)
 	}
-	return err
 }
