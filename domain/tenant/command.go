@@ -6,28 +6,34 @@ import "time"
 type Command interface{ command() }
 
 type (
+	// Register makes a tenant. Its id and its name together say that it is the same one again.
 	Register struct {
 		Tenant ID
 		Name   string
 		Plan   Plan
 		At     time.Time
 	}
+	// ChangePlan bounds future boxes; those that run keep running.
 	ChangePlan struct {
 		Plan Plan
 		At   time.Time
 	}
+	// IssueKey adds an API key by its hash.
 	IssueKey struct {
 		Key, Name, Hash string
 		At              time.Time
 	}
+	// RevokeKey ends an API key for good.
 	RevokeKey struct {
 		Key string
 		At  time.Time
 	}
+	// SetSecret records that a value was put into the vault under Name.
 	SetSecret struct {
 		Name, Version string
 		At            time.Time
 	}
+	// RemoveSecret takes the name away from future boxes; one that runs keeps what it was given.
 	RemoveSecret struct {
 		Name string
 		At   time.Time
@@ -39,6 +45,7 @@ type (
 		IdempotencyKey string // hash; empty for none
 		At             time.Time
 	}
+	// ReleaseSlot gives the room of a box back when it has ended.
 	ReleaseSlot struct {
 		Box string
 		At  time.Time

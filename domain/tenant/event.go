@@ -43,12 +43,14 @@ func StreamOf(id ID) ledger.Stream { return ledger.Stream("tenant-" + string(id)
 type Event interface{ event() }
 
 type (
+	// Registered begins a tenant's history.
 	Registered struct {
 		Tenant ID        `json:"tenant"`
 		Name   string    `json:"name"`
 		Plan   Plan      `json:"plan"`
 		At     time.Time `json:"at"`
 	}
+	// PlanChanged: from now on Plan bounds how many boxes the tenant has at once.
 	PlanChanged struct {
 		Plan Plan      `json:"plan"`
 		At   time.Time `json:"at"`
@@ -61,6 +63,7 @@ type (
 		Hash   string    `json:"hash"` // SHA-256 of the key, hex
 		At     time.Time `json:"at"`
 	}
+	// KeyRevoked: the key opens nothing any more.
 	KeyRevoked struct {
 		Key string    `json:"key"`
 		At  time.Time `json:"at"`
@@ -71,6 +74,7 @@ type (
 		Version string    `json:"version"` // changes with every set, so that a new value is a new fact
 		At      time.Time `json:"at"`
 	}
+	// SecretRemoved: boxes started later cannot be given the secret.
 	SecretRemoved struct {
 		Name string    `json:"name"`
 		At   time.Time `json:"at"`
@@ -81,6 +85,7 @@ type (
 		IdempotencyKey string    `json:"idempotencyKey,omitempty"` // SHA-256 of the caller's key, hex
 		At             time.Time `json:"at"`
 	}
+	// SlotReleased gives back the room that SlotTaken reserved, because the box has ended.
 	SlotReleased struct {
 		Box string    `json:"box"`
 		At  time.Time `json:"at"`

@@ -21,7 +21,7 @@ var mayImport = []struct {
 	{from: "hypervisor/worker", to: []string{"domain", "hypervisor"}},
 	{from: "hypervisor", to: []string{"hypervisor"}}, // a driver knows machines, not boxes
 	{from: "adapters", to: []string{"domain", "projections", "schemas", "self"}},
-	{from: "schemas"},
+	{from: "schemas", to: []string{"schemas"}},
 	{from: "cmd", to: []string{"cmd", "domain", "projections", "hypervisor", "adapters", "schemas"}},
 }
 
