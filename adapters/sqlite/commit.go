@@ -115,10 +115,11 @@ func lay(ctx context.Context, conn *sql.Conn) error {
 func (c *committer) run(queue <-chan *request) {
 	batch := make([]*request, 0, maxBatch)
 	for r := range queue {
-		batch = drain(append(batch[:0], r), queue)
-		if len(batch) < maxBatch {
-			// The writers that the last commit woke up are about to ask again: letting
-			// them run first saves them an fsync, and costs a lone writer nothing.
+		batch = append(batch[:0], r)
+		// The writers that the last commit woke up are about to ask again. Letting them run
+		// until no more come saves most of them a turn, and costs a lone writer nothing.
+		for have := 0; have < len(batch) && len(batch) < maxBatch; {
+			have = len(batch)
 			runtime.Gosched()
 			batch = drain(batch, queue)
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"os"
+	"runtime"
 )
 
 // file is the limit: it only writes and syncs, and can neither be read by stream nor refuse a
@@ -42,15 +43,10 @@ func (l *file) commit() {
 	var buf []byte
 	for first := range l.queue {
 		batch := []waiting{first}
-		for more := true; more && len(batch) < maxBatch; {
-			select {
-			case w, open := <-l.queue:
-				if more = open; open {
-					batch = append(batch, w)
-				}
-			default:
-				more = false
-			}
+		for have := 0; have < len(batch) && len(batch) < maxBatch; {
+			have = len(batch)
+			runtime.Gosched()
+			batch = drain(batch, l.queue)
 		}
 		buf = buf[:0]
 		for _, w := range batch {
@@ -65,6 +61,21 @@ func (l *file) commit() {
 			w.ok <- err
 		}
 	}
+}
+
+func drain(batch []waiting, queue <-chan waiting) []waiting {
+	for len(batch) < maxBatch {
+		select {
+		case w, ok := <-queue:
+			if !ok {
+				return batch
+			}
+			batch = append(batch, w)
+		default:
+			return batch
+		}
+	}
+	return batch
 }
 
 func (l *file) close() error {
