@@ -121,24 +121,35 @@ func (s *Service) usable(ctx context.Context, who Caller, id box.ID) (box.State,
 	return st, box.Usable(st)
 }
 
-// await follows a box until done says so. It returns the newest state also when it
-// gives up, with ErrBooting's kind of refusal left to the caller.
+// await follows a box until done says so, or gives up with a timeout.
 func (s *Service) await(ctx context.Context, id box.ID, within time.Duration, done func(box.State) bool) (box.State, error) {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	for {
-		head, err := s.Ledger.Head(ctx)
-		if err != nil {
-			return box.State{}, err
+		st, head, err := s.look(ctx, id)
+		if err == nil && done(st) {
+			return st, nil
 		}
-		st, _, err := s.Boxes.Load(ctx, box.StreamOf(id))
-		if err != nil || done(st) {
-			return st, err
+		if err == nil {
+			err = s.Ledger.Watch(ctx, head)
 		}
-		if err := s.Ledger.Watch(ctx, head); err != nil {
+		if err != nil && ctx.Err() != nil {
 			return st, fault.New(fault.Timeout, "the box did not get there in %s; ask sandbox_status how it stands", within).Because(err)
 		}
+		if err != nil {
+			return st, err
+		}
 	}
+}
+
+// look loads a box, and a position to wait for news from: what it leads to may be in the state already.
+func (s *Service) look(ctx context.Context, id box.ID) (box.State, ledger.Position, error) {
+	head, err := s.Ledger.Head(ctx)
+	if err != nil {
+		return box.State{}, 0, err
+	}
+	st, _, err := s.Boxes.Load(ctx, box.StreamOf(id))
+	return st, head, err
 }
 
 // caughtUp waits until the read models hold everything that is on the ledger now, so

@@ -45,20 +45,20 @@ var envRE = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 // Exec announces the command on the ledger, runs it, and notes how it ended. When the
 // caller withdraws (ctx ends) its process tree is killed and that is noted too.
 func (s *Service) Exec(ctx context.Context, who Caller, r ExecRequest) (ExecResult, error) {
-	timeout, err := checkExec(r)
-	if err != nil {
-		return ExecResult{}, err
-	}
-	if _, err := s.usable(ctx, who, r.Box); err != nil {
-		return ExecResult{}, err
-	}
 	red, err := s.redactor(ctx, who.Tenant)
 	if err != nil {
 		return ExecResult{}, err
 	}
+	timeout, err := checkExec(r)
+	if err != nil {
+		return ExecResult{}, red.err(err)
+	}
+	if _, err := s.usable(ctx, who, r.Box); err != nil {
+		return ExecResult{}, err
+	}
 	exec := s.NewID()
 	out, err := s.box(ctx, who, r.Box, box.StartExec{
-		Exec: exec, Replica: s.Replica, Cmd: red.clean(r.Cmd), Cwd: red.clean(r.Cwd), EnvNames: slices.Sorted(maps.Keys(r.Env)),
+		Exec: exec, Replica: s.Replica, Cmd: red.clean(r.Cmd), Cwd: red.clean(r.Cwd), EnvNames: red.cleanAll(slices.Sorted(maps.Keys(r.Env))),
 		TimeoutMs: timeout.Milliseconds(), Background: r.Background, Note: red.clean(r.Note), At: s.Now(),
 	})
 	if err != nil {

@@ -22,6 +22,14 @@ type redactor struct {
 
 func (r *redactor) clean(text string) string { return r.replace.Replace(text) }
 
+// cleanAll cleans in place.
+func (r *redactor) cleanAll(texts []string) []string {
+	for i := range texts {
+		texts[i] = r.clean(texts[i])
+	}
+	return texts
+}
+
 // err cleans the sentence of a fault and drops its cause, which may quote anything.
 func (r *redactor) err(err error) error {
 	f, ok := errors.AsType[*fault.Fault](err)

@@ -34,8 +34,7 @@ type Started struct {
 // Start takes a slot of the plan, requests the box and waits until it is ready. A
 // repeat under the same idempotency key finds the same box.
 func (s *Service) Start(ctx context.Context, who Caller, r StartRequest) (Started, error) {
-	ctx, err := s.checkStart(ctx, who, r)
-	if err != nil {
+	if err := s.checkStart(ctx, who, r); err != nil {
 		return Started{}, err
 	}
 	id, err := s.takeSlot(ctx, who, hashed(r.IdempotencyKey))
@@ -54,11 +53,11 @@ func (s *Service) Start(ctx context.Context, who Caller, r StartRequest) (Starte
 	}
 	st, err := s.await(ctx, id, s.StartWithin, func(st box.State) bool { return st.Phase != box.Claimed })
 	if err != nil {
-		return Started{}, s.giveUp(ctx, who, id, r.IdempotencyKey != "", err)
+		return Started{}, s.giveUp(ctx, who, id, r, err)
 	}
 	if st.Phase == box.Ended && st.ReadyAt.IsZero() {
 		s.releaseSlot(ctx, who, id)
-		return Started{}, fault.New(fault.Unavailable, "the box could not be started: %s", st.Why)
+		return Started{}, fault.New(fault.Unavailable, "the box could not be started: %s. %s", st.Why, again(r))
 	}
 	if err := box.Usable(st); err != nil && r.IdempotencyKey == "" {
 		return Started{}, err
@@ -67,30 +66,32 @@ func (s *Service) Start(ctx context.Context, who Caller, r StartRequest) (Starte
 }
 
 // checkStart refuses what can never work, before a slot is taken.
-func (s *Service) checkStart(ctx context.Context, who Caller, r StartRequest) (context.Context, error) {
-	if err := box.CheckRequest(s.request(box.ID(s.NewID()), who, r)); err != nil {
-		return ctx, err
-	}
-	if len(r.IdempotencyKey) > 200 {
-		return ctx, fault.New(fault.Invalid, "idempotencyKey has at most 200 bytes")
-	}
-	st, _, err := s.Tenants.Load(ctx, tenant.StreamOf(who.Tenant))
-	if err != nil {
-		return ctx, err
-	}
-	for _, name := range r.Secrets {
-		if _, ok := st.Secrets[name]; !ok {
-			return ctx, fault.New(fault.NotFound, "there is no secret named %q; sandbox_secrets lists the names, and PUT /v1/secrets/{name} makes one", name)
-		}
-	}
+func (s *Service) checkStart(ctx context.Context, who Caller, r StartRequest) error {
 	red, err := s.redactor(ctx, who.Tenant)
 	if err != nil {
-		return ctx, err
+		return err
 	}
+	if err := box.CheckRequest(s.request(box.ID(s.NewID()), who, r)); err != nil {
+		return red.err(err)
+	}
+	if len(r.IdempotencyKey) > 200 {
+		return fault.New(fault.Invalid, "idempotencyKey has at most 200 bytes")
+	}
+	for _, name := range r.Secrets {
+		if _, ok := red.versions[name]; !ok {
+			return red.err(fault.New(fault.NotFound, "there is no secret named %q; sandbox_secrets lists the names, and PUT /v1/secrets/{name} makes one", name))
+		}
+	}
+	const recorded = "holds the value of a secret; it is recorded, so pass the secret by name instead"
 	if red.clean(r.ExternalBaseURL) != r.ExternalBaseURL {
-		return ctx, fault.New(fault.Invalid, "externalBaseUrl holds the value of a secret; it is recorded, so pass the secret by name instead")
+		return fault.New(fault.Invalid, "externalBaseUrl %s", recorded)
 	}
-	return ctx, nil
+	for _, x := range r.Services {
+		if red.clean(x.Name) != x.Name {
+			return fault.New(fault.Invalid, "the name of a service %s", recorded)
+		}
+	}
+	return nil
 }
 
 func (s *Service) request(id box.ID, who Caller, r StartRequest) box.Request {
@@ -105,8 +106,8 @@ func (s *Service) request(id box.ID, who Caller, r StartRequest) box.Request {
 // takeSlot reserves room under the plan. When none is left, slots of boxes that have
 // ended are given back first: the policy that does so may be a moment behind.
 func (s *Service) takeSlot(ctx context.Context, who Caller, key string) (box.ID, error) {
-	id := s.NewID()
-	take := tenant.TakeSlot{Box: id, IdempotencyKey: key, At: s.Now()}
+	id := box.ID(s.NewID())
+	take := tenant.TakeSlot{Box: string(id), IdempotencyKey: key, At: s.Now()}
 	out, err := s.tenant(ctx, who, take)
 	if fault.KindOf(err) == fault.PlanLimit && s.releaseEnded(ctx, who, out.State) {
 		out, err = s.tenant(ctx, who, take)
@@ -114,10 +115,25 @@ func (s *Service) takeSlot(ctx context.Context, who Caller, key string) (box.ID,
 	if err != nil {
 		return "", err
 	}
-	if earlier, ok := out.State.StartedAs(key); ok {
-		return box.ID(earlier), nil
+	earlier, ok := out.State.StartedAs(key)
+	if !ok || earlier == string(id) {
+		return id, nil
 	}
-	return box.ID(id), nil
+	return box.ID(earlier), s.retakeSlot(ctx, who, box.ID(earlier), out.State)
+}
+
+// retakeSlot is for the repeat of a start that was cut off between its slot and its
+// box, and whose slot was given back since: the box is still to come, so it needs one.
+func (s *Service) retakeSlot(ctx context.Context, who Caller, id box.ID, st tenant.State) error {
+	if _, held := st.Slots[string(id)]; held {
+		return nil
+	}
+	b, _, err := s.Boxes.Load(ctx, box.StreamOf(id))
+	if err != nil || b.Phase != box.Absent {
+		return err
+	}
+	_, err = s.tenant(ctx, who, tenant.TakeSlot{Box: string(id), At: s.Now()})
+	return err
 }
 
 func (s *Service) releaseEnded(ctx context.Context, who Caller, st tenant.State) (any bool) {
@@ -141,8 +157,8 @@ func (s *Service) releaseSlot(ctx context.Context, who Caller, id box.ID) bool {
 
 // giveUp ends a box that its caller will never learn of. With an idempotency key the
 // caller can come back for it, so it is left to come up.
-func (s *Service) giveUp(ctx context.Context, who Caller, id box.ID, canReturn bool, why error) error {
-	if canReturn && ctx.Err() != nil {
+func (s *Service) giveUp(ctx context.Context, who Caller, id box.ID, r StartRequest, why error) error {
+	if r.IdempotencyKey != "" && ctx.Err() != nil {
 		return why
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
@@ -150,7 +166,15 @@ func (s *Service) giveUp(ctx context.Context, who Caller, id box.ID, canReturn b
 	if _, err := s.box(ctx, who, id, box.Stop{Reason: "it was not ready in time, or its caller went away", At: s.Now()}); err != nil {
 		s.Log.Warn("box given up but not stopped", "box", id, "err", err)
 	}
-	return fault.New(fault.Unavailable, "the box was not ready within %s and has been stopped; try again", s.StartWithin).Because(why)
+	return fault.New(fault.Unavailable, "the box was not ready within %s and has been stopped. %s", s.StartWithin, again(r)).Because(why)
+}
+
+// again tells how to try once more: an idempotency key stays with the box it was used for.
+func again(r StartRequest) string {
+	if r.IdempotencyKey != "" {
+		return "Try again with another idempotencyKey"
+	}
+	return "Try again"
 }
 
 func hashed(key string) string {

@@ -1,0 +1,264 @@
+package schemas_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"parallelsandbox/domain/box"
+	"parallelsandbox/domain/host"
+	"parallelsandbox/domain/ledger"
+	"parallelsandbox/domain/tenant"
+	"parallelsandbox/schemas"
+	"parallelsandbox/schemas/schematest"
+)
+
+func at(s int) time.Time { return time.Date(2026, 3, 1, 9, 30, s, 123456789, time.UTC) }
+
+const id box.ID = "k3vq7zt2m5xw4ah6pj2n"
+
+// goldens is what each version of each event reads as today.
+var goldens = map[string]any{
+	"box.requested/v1": box.Requested{
+		Box: id, Tenant: "acme", Host: "host-a", Image: "base", Name: "checkout", Note: "trying the new cart",
+		Services:        []box.Service{{Name: "web", Port: 3000, Mode: box.ModeExternal}, {Name: "api", Port: 4000, Mode: box.ModeExternal}},
+		ExternalBaseURL: "https://staging.example.com", Secrets: []string{"NPM_TOKEN", "STRIPE_KEY"}, IdleTimeoutMin: 30, At: at(0),
+	},
+	"box.ready/v1":       box.Ready{StartedFrom: "cold", BootMs: 874, At: at(1)},
+	"box.boot_failed/v1": box.BootFailed{Reason: "the image could not be unpacked: no space left on device", At: at(1)},
+	"box.wired/v1":       box.Wired{Step: 3, Service: "web", Mode: box.ModeBox, Revision: 2, At: at(2)},
+	"box.exec_started/v1": box.ExecStarted{
+		Step: 4, Exec: "q5mh2xw7c3zt6ajp4vkn", Replica: "control-1", Cmd: "npm run watch -- --token [secret NPM_TOKEN]", Cwd: "web",
+		EnvNames: []string{"CI", "NODE_ENV"}, TimeoutMs: 60000, Background: true, Note: "keep the assets fresh", At: at(3),
+	},
+	"box.exec_finished/v1": box.ExecFinished{
+		Step: 4, Outcome: box.Exited, ExitCode: 137, BgID: "bg1", StdoutBytes: 1048577, StderrBytes: 12, Truncated: true,
+		Digest: "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08", DurationMs: 4211, Detail: "killed by the kernel", At: at(4),
+	},
+	"box.synced/v1":          box.Synced{Step: 1, Op: "w6jt3cx5h7qz2mkv4apn", Dest: "shop", Repo: "shop", Files: 212, Bytes: 1830212, At: at(5)},
+	"box.fetched/v1":         box.Fetched{Step: 5, Op: "z4xh7mt2k6cq5wjv3apn", Path: "shop/coverage", Bytes: 40960, Archive: true, At: at(6)},
+	"box.stopping/v1":        box.Stopping{Reason: "stopped by its tenant", At: at(7)},
+	"box.terminated/v1":      box.Terminated{At: at(8)},
+	"box.interrupted/v1":     box.Interrupted{Reason: "the sandbox process ended by itself", At: at(8)},
+	"tenant.registered/v1":   tenant.Registered{Tenant: "acme", Name: "Acme Corporation", Plan: tenant.Free, At: at(0)},
+	"tenant.plan_changed/v1": tenant.PlanChanged{Plan: tenant.Pro, At: at(1)},
+	"tenant.key_issued/v1": tenant.KeyIssued{
+		Tenant: "acme", Key: "h2wc6mq5xz3tk7jv4apn", Name: "ci", Hash: "2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae", At: at(1),
+	},
+	"tenant.key_revoked/v1":    tenant.KeyRevoked{Key: "h2wc6mq5xz3tk7jv4apn", At: at(2)},
+	"tenant.secret_set/v1":     tenant.SecretSet{Name: "NPM_TOKEN", Version: "t7mc4xq2wz6hk3jv5apn", At: at(3)},
+	"tenant.secret_removed/v1": tenant.SecretRemoved{Name: "NPM_TOKEN", At: at(4)},
+	"tenant.slot_taken/v1": tenant.SlotTaken{
+		Box: string(id), IdempotencyKey: "fcde2b2edba56bf408601fb721fe9b5c338d10ee429ea04fae5511b68fbf8fb9", At: at(5),
+	},
+	"tenant.slot_released/v1": tenant.SlotReleased{Box: string(id), At: at(6)},
+	"host.joined/v1":          host.Joined{Host: "host-a", Driver: "gvisor", CPUs: 8, MemoryMB: 32768, At: at(0)},
+}
+
+var sets = [][]ledger.EventType{box.Events, tenant.Events, host.Events}
+
+// Every version of every event that there ever was has a schema and a sample that passes it, and
+// today's code reads the sample to exactly the value written down above.
+func TestEveryGoldenIsRead(t *testing.T) {
+	codec, err := ledger.NewCodec(sets...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	events := schematest.Events(t)
+	seen := map[string]bool{}
+	for _, set := range sets {
+		for _, e := range set {
+			for v := 1; v <= e.Version(); v++ {
+				key := fmt.Sprintf("%s/v%d", e.Name, v)
+				seen[key] = true
+				t.Run(key, func(t *testing.T) {
+					golden, err := schemas.EventGolden(e.Name, v)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if err := events.Validate(e.Name, v, golden); err != nil {
+						t.Errorf("the golden does not pass its schema: %v", err)
+					}
+					got, err := codec.Decode(ledger.Entry{Type: e.Name, Version: v, Data: golden})
+					if err != nil {
+						t.Fatal(err)
+					}
+					if want := goldens[key]; !reflect.DeepEqual(got, want) {
+						t.Errorf("reads as\n got %#v\nwant %#v", got, want)
+					}
+					if v == e.Version() {
+						current(t, codec, e.Name, v, golden, got)
+					}
+				})
+			}
+		}
+	}
+	for key := range goldens {
+		if !seen[key] {
+			t.Errorf("%s is no event any more; what was written once must stay readable", key)
+		}
+	}
+	names, err := schemas.EventNames()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		if !seen[name+"/v1"] {
+			t.Errorf("schemas/events/%s belongs to no event", name)
+		}
+	}
+}
+
+// current is what holds for the version that is written today.
+func current(t *testing.T, codec *ledger.Codec, name string, version int, golden []byte, value any) {
+	t.Helper()
+	again, err := codec.Encode(value)
+	if err != nil || again.Type != name || again.Version != version {
+		t.Fatalf("written as %s version %d, %v", again.Type, again.Version, err)
+	}
+	if !reflect.DeepEqual(parsed(t, again.Data), parsed(t, golden)) {
+		t.Errorf("written again it is\n%s\nand not\n%s", again.Data, golden)
+	}
+	schema, err := schemas.EventSchema(name, version)
+	if err != nil {
+		t.Fatal(err)
+	}
+	alike(t, reflect.TypeOf(value), parsed(t, schema), parsed(t, golden))
+}
+
+// alike holds a Go struct, the schema of it and a full sample to one another: the same
+// fields, and what Go may leave out is what the schema does not require.
+func alike(t *testing.T, typ reflect.Type, schema, golden map[string]any) {
+	t.Helper()
+	var all, must []string
+	for i := range typ.NumField() {
+		name, rest, _ := strings.Cut(typ.Field(i).Tag.Get("json"), ",")
+		all = append(all, name)
+		if rest != "omitempty" && rest != "omitzero" {
+			must = append(must, name)
+		}
+		property, _ := schema["properties"].(map[string]any)[name].(map[string]any)
+		inner := typ.Field(i).Type
+		if inner.Kind() == reflect.Slice && inner.Elem().Kind() == reflect.Struct {
+			alike(t, inner.Elem(), property["items"].(map[string]any), golden[name].([]any)[0].(map[string]any))
+		}
+		if inner.Kind() == reflect.Struct && inner != reflect.TypeFor[time.Time]() {
+			alike(t, inner, property, golden[name].(map[string]any))
+		}
+	}
+	required := []string{}
+	if list, ok := schema["required"].([]any); ok {
+		for _, r := range list {
+			required = append(required, r.(string))
+		}
+	}
+	for _, c := range []struct {
+		what      string
+		got, want []string
+	}{
+		{"properties of the schema", keys(schema["properties"].(map[string]any)), all},
+		{"required by the schema", required, must},
+		{"fields of the golden", keys(golden), all},
+	} {
+		slices.Sort(c.got)
+		slices.Sort(c.want)
+		if !slices.Equal(c.got, c.want) {
+			t.Errorf("%s: %v; %v has %v", c.what, c.got, typ, c.want)
+		}
+	}
+	if strict, ok := schema["additionalProperties"].(bool); !ok || strict {
+		t.Errorf("the schema of %v lets more in", typ)
+	}
+}
+
+// What every event carries beside its data is stored too, and frozen in the same way.
+func TestTheMetadataIsRead(t *testing.T) {
+	golden, err := schemas.MetaGolden()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := schematest.Events(t).ValidateMeta(golden); err != nil {
+		t.Error(err)
+	}
+	var got ledger.Meta
+	if err := json.Unmarshal(golden, &got); err != nil {
+		t.Fatal(err)
+	}
+	want := ledger.Meta{
+		Actor:   ledger.Actor{Tenant: "acme", Key: "h2wc6mq5xz3tk7jv4apn", Client: "agent/1.4", Agent: "conversation-7", Person: "grace", System: "worker/host-a"},
+		Command: "c5xh2mt7k4wq6zjv3apn", Correlation: "r3zt6mx2h5wq7kjv4apn", Causation: "e7mt4xh2k6cq5wjv3apn", Wiring: 2,
+	}
+	if got != want {
+		t.Errorf("reads as\n got %+v\nwant %+v", got, want)
+	}
+	schema, err := schemas.MetaSchema()
+	if err != nil {
+		t.Fatal(err)
+	}
+	alike(t, reflect.TypeFor[ledger.Meta](), parsed(t, schema), parsed(t, golden))
+}
+
+// The schemas are strict: what is wrong in a sample does not pass.
+func TestSchemasRefuse(t *testing.T) {
+	events := schematest.Events(t)
+	for _, c := range []struct {
+		name  string
+		field string
+		value any
+	}{
+		{"box.requested", "box", "UPPER"},
+		{"box.requested", "extra", 1},
+		{"box.requested", "externalBaseUrl", "not a url"},
+		{"box.requested", "services", []any{map[string]any{"name": "web", "port": 70000, "mode": "box"}}},
+		{"box.requested", "services", []any{map[string]any{"name": "web", "port": 1, "mode": "box", "x": 1}}},
+		{"box.exec_finished", "outcome", "fine"},
+		{"box.exec_finished", "digest", "abc"},
+		{"box.exec_finished", "stdoutBytes", -1},
+		{"box.exec_started", "background", false},
+		{"box.wired", "step", 0},
+		{"box.terminated", "at", "yesterday"},
+		{"tenant.secret_set", "value", "hunter2"},
+		{"tenant.key_issued", "hash", "psbx_secret"},
+	} {
+		golden, err := schemas.EventGolden(c.name, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		data := parsed(t, golden)
+		data[c.field] = c.value
+		text, err := json.Marshal(data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := events.Validate(c.name, 1, text); err == nil {
+			t.Errorf("%s with %s = %v passes", c.name, c.field, c.value)
+		}
+	}
+	if err := events.Validate("box.unheard_of", 1, []byte("{}")); err == nil {
+		t.Error("an event without a schema passes")
+	}
+}
+
+func keys(m map[string]any) []string {
+	out := make([]string, 0, len(m))
+	for k := range m {
+		out = append(out, k)
+	}
+	return out
+}
+
+func parsed(t *testing.T, text []byte) map[string]any {
+	t.Helper()
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.UseNumber()
+	var m map[string]any
+	if err := d.Decode(&m); err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
