@@ -94,7 +94,7 @@ type Config struct {
 	BoxID           string            `json:"boxId"`
 	Revision        int64             `json:"revision"`
 	Hostname        string            `json:"hostname,omitempty"`
-	Env             map[string]string `json:"env,omitempty"` // secrets; kept in memory only
+	Env             map[string]string `json:"env,omitzero"` // secrets; kept in memory only; nil keeps, empty clears
 	Services        []Service         `json:"services,omitempty"`
 	ExternalBaseURL string            `json:"externalBaseUrl,omitempty"`
 }

@@ -186,7 +186,7 @@ func (c *committer) dress(items []*item) error {
 		}
 		err = unix.Fchmod(int(f.Fd()), uint32(it.mode))
 		if err == nil {
-			err = unix.Futimes(int(f.Fd()), times(it.mtime))
+			err = setTime(int(f.Fd()), ".", it.mtime)
 		}
 		if err != nil {
 			return c.in.dir.fault(path.Join(c.in.plan.under, it.name), err)

@@ -173,7 +173,10 @@ func (in *intake) put(it *item, h *tar.Header, r io.Reader) error {
 	at := int(in.stage.Fd())
 	switch {
 	case it.kind == link:
-		return in.staging(it, unix.Symlinkat(it.target, at, it.staged))
+		if err := unix.Symlinkat(it.target, at, it.staged); err != nil {
+			return in.staging(it, err)
+		}
+		return in.staging(it, setTime(at, it.staged, it.mtime))
 	case h.Typeflag == tar.TypeLink:
 		src, err := in.plan.source(h)
 		if err != nil {
@@ -213,12 +216,13 @@ func (in *intake) write(it *item, r io.Reader) error {
 	if err := unix.Fchmod(fd, uint32(it.mode)); err != nil {
 		return in.staging(it, err)
 	}
-	return in.staging(it, unix.Futimes(fd, times(it.mtime)))
+	return in.staging(it, setTime(int(in.stage.Fd()), it.staged, it.mtime))
 }
 
-func times(t time.Time) []unix.Timeval {
-	tv := unix.NsecToTimeval(t.UnixNano())
-	return []unix.Timeval{tv, tv}
+// setTime sets both times of an entry of a directory, of a link itself if it is one.
+func setTime(dirfd int, name string, t time.Time) error {
+	ts := unix.NsecToTimespec(t.UnixNano())
+	return unix.UtimesNanoAt(dirfd, name, []unix.Timespec{ts, ts}, unix.AT_SYMLINK_NOFOLLOW)
 }
 
 func (in *intake) staging(it *item, err error) error {

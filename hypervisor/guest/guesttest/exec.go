@@ -79,6 +79,10 @@ func (s *suite) execEnv(t *testing.T) {
 	_, err := s.client.Exec(ctx(t), protocol.ExecRequest{Cmd: "true", Env: map[string]string{"A=B": "x"}}, nil)
 	refused(t, err, protocol.Invalid, "A=B")
 	s.configure(t, protocol.Config{})
+	if r := s.run(t, protocol.ExecRequest{Cmd: `echo "[$TOKEN]"`}); r.out != "[s3cret]\n" {
+		t.Fatalf("a configuration without secrets must keep them: %q", r.out)
+	}
+	s.configure(t, protocol.Config{Env: map[string]string{}})
 	if r := s.run(t, protocol.ExecRequest{Cmd: `echo "[$TOKEN]"`}); r.out != "[]\n" {
 		t.Fatalf("a secret outlived its configuration: %q", r.out)
 	}
