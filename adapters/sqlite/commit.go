@@ -37,8 +37,9 @@ type committer struct {
 }
 
 func newCommitter(path string, f *feed) (*committer, error) {
+	// The cache is small: a batch changes a few hundred pages, and pages used again cost less than new ones.
 	db, err := pool(path, "rwc",
-		"busy_timeout(10000)", "journal_mode(WAL)", "synchronous(FULL)", "cache_size(-16384)", "temp_store(MEMORY)")
+		"busy_timeout(10000)", "journal_mode(WAL)", "synchronous(FULL)", "cache_size(-4096)", "temp_store(MEMORY)")
 	if err != nil {
 		return nil, err
 	}
@@ -71,7 +72,7 @@ func (c *committer) prepare(ctx context.Context) (err error) {
 		{&c.commit, "COMMIT"},
 		{&c.last, "SELECT position, hash FROM events ORDER BY position DESC LIMIT 1"},
 		{&c.rev, "SELECT coalesce(max(revision), 0) FROM events WHERE stream = ?"},
-		{&c.insert, "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"},
+		{&c.insert, "INSERT OR ROLLBACK INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"},
 	} {
 		if *s.to, err = c.conn.PrepareContext(ctx, s.query); err != nil {
 			return fmt.Errorf("prepare %q: %w", s.query, err)

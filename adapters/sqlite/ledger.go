@@ -37,7 +37,8 @@ type Ledger struct {
 const layout = 1
 
 // The triggers hold invariant 1 against every writer, including a person with a SQL shell.
-// REPLACE would get past the delete trigger, so an insert may only continue what is there.
+// REPLACE would get past the delete trigger, so an insert may only continue what is there. That one
+// rolls back the whole transaction, because aborting one statement makes SQLite keep a journal for each insert.
 const schema = `
 CREATE TABLE events (
   position INTEGER PRIMARY KEY,
@@ -62,7 +63,7 @@ CREATE TRIGGER events_only_follow BEFORE INSERT ON events
 WHEN NEW.position <> 1 + coalesce((SELECT max(position) FROM events), 0)
   OR EXISTS (SELECT 1 FROM events WHERE stream = NEW.stream AND revision >= NEW.revision)
 BEGIN
-  SELECT RAISE(ABORT, 'the ledger is append-only: an event only follows the last one');
+  SELECT RAISE(ROLLBACK, 'the ledger is append-only: an event only follows the last one');
 END;
 `
 
