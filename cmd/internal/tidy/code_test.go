@@ -239,7 +239,8 @@ func TestPromisesCanFail(t *testing.T) {
 }
 
 // sleeps refuses tests that wait for the clock and hope: they are slow where they pass
-// and fail where the machine is slow. Inside testing/synctest a sleep takes no time.
+// and fail where the machine is slow. Inside testing/synctest a sleep takes no time. One
+// that plays slowness, instead of waiting for something, says so on its line: "not a wait".
 func sleeps(t *tree) (bad []string) {
 	for _, f := range t.code {
 		paths, names := f.imports()
@@ -248,7 +249,10 @@ func sleeps(t *tree) (bad []string) {
 		}
 		ast.Inspect(f.ast, func(n ast.Node) bool {
 			if sel, ok := n.(*ast.SelectorExpr); ok && sel.Sel.Name == "Sleep" {
-				if x, ok := sel.X.(*ast.Ident); ok && names[x.Name] == "time" {
+				x, ok := sel.X.(*ast.Ident)
+				line := t.fset.Position(sel.Pos()).Line
+				played := strings.Contains(strings.Split(string(t.text[f.path]), "\n")[line-1], "// not a wait")
+				if ok && names[x.Name] == "time" && !played {
 					bad = append(bad, fmt.Sprintf("%s: time.Sleep in a test: wait for what you wait for, with a deadline", t.at(sel)))
 				}
 			}
@@ -266,6 +270,10 @@ func TestSleepsCanFail(t *testing.T) {
 package a
 import "time"
 func f() { time.Sleep(1) }
+-- a/slow_test.go --
+package a
+import "time"
+func f() { time.Sleep(1) } // not a wait: it plays a slow reader
 -- a/b_test.go --
 package a
 import ("time"; "testing/synctest")

@@ -92,7 +92,7 @@ var (
 	// to say (its npm, Go and apt settings), never for the repository.
 	registries = regexp.MustCompile(`registry\.(npmjs|yarnpkg)\.|(proxy|sum)\.golang\.org|(deb|security)\.debian\.org|pypi\.org|ghcr\.io|quay\.io|index\.docker\.io|registry-1\.docker`)
 	// homes are folders of somebody's own machine.
-	homes = regexp.MustCompile(`(^|[^\w./>-])/(home|Users|root)/[\w.]`)
+	homes = regexp.MustCompile(`(^|[^\w./>-])/(home|Users)/[\w.]|(^|[^\w./>-])/root/(go|lab|src)\b`)
 )
 
 // places finds what ties the repository to one machine or one network.
@@ -116,6 +116,6 @@ func TestPlacesCanFail(t *testing.T) {
 	host := "registry" + ".npmjs.org"
 	breaks(t, places, plant(t, "-- a/package-lock.json --\n{\"resolved\": \"https://"+host+"/x\"}\n"+
 		"-- b.sh --\nset -e\nGOPROXY=https://proxy"+".golang.org\ncd /home"+"/me/src\n"+
-		"-- c.md --\nsee https://example.com/home"+"/me, the folder /root and /work/app\n"),
-		"a/package-lock.json:1 names the package host", "b.sh:2 names the package host", "b.sh:3 names a folder")
+		"-- c.md --\nsee https://example.com/home"+"/me, the folder /root/x and /work/app\n-- d.go --\npackage d\nconst at = \"/root"+"/go/pkg\"\n"),
+		"a/package-lock.json:1 names the package host", "b.sh:2 names the package host", "b.sh:3 names a folder", "d.go:2 names a folder")
 }

@@ -299,7 +299,7 @@ type slowReader struct {
 
 func (r *slowReader) Read(p []byte) (int, error) {
 	if r.n++; r.n%64 == 0 {
-		time.Sleep(time.Millisecond)
+		time.Sleep(time.Millisecond) // not a wait: it is what makes the reader slow
 	}
 	return r.r.Read(p[:min(len(p), 1+r.n*7919%16384)])
 }
