@@ -147,10 +147,19 @@ func (c *client) do(method, body string, extra http.Header) *http.Response {
 	return resp
 }
 
-// post sends a message and returns the status and the whole body.
+// post sends a message and returns the status and the response, which may have come on a stream.
 func (c *client) post(body string) (status int, answer string) {
 	c.t.Helper()
 	resp := c.do(http.MethodPost, body, nil)
+	if isStream(resp) {
+		in := read(c.t, resp.Body)
+		for e, ok := in.next(); ok; e, ok = in.next() {
+			if e.data != "" {
+				answer = e.data
+			}
+		}
+		return resp.StatusCode, answer
+	}
 	b, err := io.ReadAll(resp.Body)
 	if err != nil {
 		c.t.Fatal(err)

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/rogpeppe/go-internal/txtar"
+	"github.com/santhosh-tekuri/jsonschema/v6"
 
 	"parallelsandbox/domain/box"
 	"parallelsandbox/domain/control"
@@ -66,13 +67,14 @@ func firstDifference(want, have string) string {
 type player struct {
 	*world
 	clients map[string]*client
+	outputs map[string]*jsonschema.Schema
 	box     string
 	n       int
 }
 
 func play(t *testing.T, in *txtar.Archive) *txtar.Archive {
 	w := newWorld(t, nil)
-	p := &player{world: w, clients: map[string]*client{"": w.connect(w.Tenant.Key.Secret), "other": w.connect(w.Other.Key.Secret)}}
+	p := &player{world: w, outputs: outputs(t, w.door), clients: map[string]*client{"": w.connect(w.Tenant.Key.Secret), "other": w.connect(w.Other.Key.Secret)}}
 	out := &txtar.Archive{Comment: in.Comment}
 	for _, f := range in.Files {
 		if f.Name == "answer" {
@@ -88,9 +90,9 @@ func play(t *testing.T, in *txtar.Archive) *txtar.Archive {
 		p.n++
 		switch words[0] {
 		case "request":
-			out.Files = append(out.Files, p.ask(p.clients[who], callMessage(p.n, words[1], body)))
+			out.Files = append(out.Files, p.ask(p.clients[who], words[1], callMessage(p.n, words[1], body)))
 		case "raw":
-			out.Files = append(out.Files, p.ask(p.clients[""], body))
+			out.Files = append(out.Files, p.ask(p.clients[""], "", body))
 		default:
 			p.stage(words, body)
 		}
@@ -98,7 +100,7 @@ func play(t *testing.T, in *txtar.Archive) *txtar.Archive {
 	return out
 }
 
-func (p *player) ask(c *client, message string) txtar.File {
+func (p *player) ask(c *client, tool, message string) txtar.File {
 	status, body := c.post(message)
 	var pretty bytes.Buffer
 	fmt.Fprintf(&pretty, "%d ", status)
@@ -106,8 +108,17 @@ func (p *player) ask(c *client, message string) txtar.File {
 		if m.Result.Content[0].Text != compact(m.Result.Structured) {
 			p.t.Errorf("the text is not the structured content: %s", body)
 		}
+		if s := p.outputs[tool]; s != nil {
+			v, err := jsonschema.UnmarshalJSON(bytes.NewReader(m.Result.Structured))
+			if err == nil {
+				err = s.Validate(v)
+			}
+			if err != nil {
+				p.t.Errorf("%s answered what its output schema does not say: %v", tool, err)
+			}
+		}
 		var started startResult
-		if json.Unmarshal(m.Result.Structured, &started) == nil && started.Status != "" && started.SceneURL != "" && started.StartedFrom != "" {
+		if tool == "sandbox_start" && json.Unmarshal(m.Result.Structured, &started) == nil {
 			p.box = string(started.ID)
 		}
 		body = string(m.Result.Structured)

@@ -82,14 +82,11 @@ func (d *Door) post(w http.ResponseWriter, r *http.Request, who control.Caller) 
 	}
 	defer d.done()
 
-	// A lost connection must not cancel: the client may come back for the answer. What
-	// cancels is a client that says so, and the end of the door.
-	ctx, cancel := context.WithCancelCause(context.WithoutCancel(r.Context()))
-	defer cancel(nil)
-	defer context.AfterFunc(d.life, func() { cancel(errRestarting) })()
 	a := d.answer(w, r, m, v.session)
 	defer a.finish()
-	d.inner.ServeHTTP(a, with(ctx, r, v, body))
+	// A lost connection must not cancel: the client may come back for the answer. What
+	// cancels a tool is a client that says so, and the end of the door.
+	d.inner.ServeHTTP(a, with(context.WithoutCancel(r.Context()), r, v, body))
 }
 
 // admit checks the session of a request and fills the visit in.

@@ -69,6 +69,9 @@ func (d *Door) handler(t tool, in input) server.ToolHandlerFunc {
 				result = fail(ctx, d.cfg.Log, t.about.name, fmt.Errorf("panic: %v\n%s", p, debug.Stack())) // told as internal, without the text
 			}
 		}()
+		ctx, cancel := context.WithCancelCause(ctx)
+		defer cancel(nil)
+		defer context.AfterFunc(d.life, func() { cancel(errRestarting) })()
 		v, err := t.run(ctx, visitOf(ctx).who, func(v any) error { return in.decode(r.Params.Arguments, v) })
 		if err != nil {
 			return fail(ctx, d.cfg.Log, t.about.name, err), nil
