@@ -271,3 +271,19 @@ func (a *testAgent) count(method string) int {
 	}
 	return n
 }
+
+// untilFree waits until the request id is in flight no more: only then may another use it.
+func (a *testAgent) untilFree(id string) {
+	a.t.Helper()
+	ch := make(chan jsonrpc.Message, 1)
+	a.mu.Lock()
+	a.answers[id] = ch
+	a.mu.Unlock()
+	for range 100_000 {
+		a.write(`{"jsonrpc":"2.0","method":"ping","id":` + id + `}`)
+		if m := a.await(ch); m.Error == nil {
+			return
+		}
+	}
+	a.t.Fatal("the call goes on")
+}

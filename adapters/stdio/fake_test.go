@@ -36,9 +36,9 @@ type fakeServer struct {
 	noGET   bool   // no standing stream is offered, so that all of a call comes on its own
 	life    string // of the process it stands for: session ids of an earlier one are unknown
 	headers map[string]http.Header
-	seen    []string                 // methods and paths, in order
-	keys    []string                 // idempotency keys given to sandbox_start
-	notices []mcp.JSONRPCNotification // from the agent
+	seen    []string                                          // methods and paths, in order
+	keys    []string                                          // idempotency keys given to sandbox_start
+	notices []mcp.JSONRPCNotification                         // from the agent
 	upload  func(w http.ResponseWriter, r *http.Request) bool // takes the place of the sync route where it returns true
 
 	entered  chan string   // names of tools that block, as they are entered

@@ -260,6 +260,9 @@ func explain(ctx context.Context, err error) error {
 	if _, ok := errors.AsType[*fault.Fault](err); ok || ctx.Err() != nil {
 		return err
 	}
+	if errors.Is(err, worktree.ErrCommit) {
+		return fault.New(fault.Invalid, "sandbox_sync: %v. Give a branch, tag or hash that the repository at localPath has", err)
+	}
 	if errors.Is(err, worktree.ErrGit) {
 		return fault.New(fault.Invalid, "sandbox_sync: localPath is in a git working tree, but %v. Mend that, or pass includeIgnored to send everything", err)
 	}

@@ -153,6 +153,9 @@ func splitNUL(b []byte) []string {
 // Archive calls read with a tar of the clean tree of commit, as far as it lies under dir, and returns the full hash.
 func Archive(ctx context.Context, dir, commit string, read func(io.Reader) error) (string, error) {
 	out, err := output(ctx, dir, "rev-parse", "--verify", "--end-of-options", commit+"^{commit}")
+	if errors.Is(err, ErrGit) {
+		return "", fmt.Errorf("%w %q: %w", ErrCommit, commit, err)
+	}
 	if err != nil {
 		return "", err
 	}

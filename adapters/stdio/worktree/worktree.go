@@ -36,6 +36,9 @@ type Selection struct {
 // could upload files that .gitignore keeps private.
 var ErrGit = errors.New("git did not answer")
 
+// ErrCommit says that a commit cannot be found.
+var ErrCommit = errors.New("there is no commit")
+
 // Select chooses the entries of dir. With all, no rule is applied.
 func Select(ctx context.Context, dir string, all bool) (Selection, error) {
 	if all {
