@@ -98,7 +98,8 @@ func verify(cmd *cobra.Command, s *wire.Stores) error {
 	if err := s.Foldable(cmd.Context()); err != nil {
 		return fmt.Errorf("ledger verify: %w", err)
 	}
-	fmt.Fprintf(cmd.OutOrStdout(), "%d events on %d streams, head %d, digest %s\nledger verify: ok\n", report.Events, report.Streams, report.Head, report.Digest)
+	fmt.Fprintf(cmd.OutOrStdout(), "%d events on %d streams; everything up to position %d has the digest %s\nledger verify: ok\n",
+		report.Events, report.Streams, report.Head.Position, report.Head.Digest)
 	return nil
 }
 

@@ -8,7 +8,7 @@ import (
 
 // machineFlags are the settings of the boxes themselves.
 func machineFlags(f *pflag.FlagSet, c *wire.Config) {
-	f.StringVar(&c.Driver, "driver", c.Driver, "what isolates the boxes: gvisor")
+	f.StringVar(&c.Driver, "driver", c.Driver, "what isolates the boxes: gvisor; fake isolates nothing and is for trying the doors out")
 	f.StringVar(&c.Runsc, "runsc", "", "path of runsc (default: beside this program, then $PATH)")
 	f.StringVar(&c.Boxd, "boxd", "", "path of boxd (default: beside this program)")
 	f.StringVar(&c.Image, "image", c.Image, "image profile of new boxes")

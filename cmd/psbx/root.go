@@ -17,6 +17,7 @@ import (
 // the flag's name in capitals, dashes as _), which wins over the default.
 func root() *cobra.Command {
 	c := wire.Defaults()
+	c.Version = version()
 	cmd := &cobra.Command{
 		Use: "psbx", Short: "Isolated Linux machines for coding agents, over MCP",
 		SilenceUsage: true, SilenceErrors: true, Version: version(),

@@ -14,8 +14,10 @@ func serve(c *wire.Config) *cobra.Command {
 		Use: "serve", Short: "Serve agents on this machine", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			out := cmd.ErrOrStderr()
-			if _, err := c.EnsureImage(cmd.Context(), c.Image, out); err != nil {
-				return err
+			if c.Driver == "gvisor" {
+				if _, err := c.EnsureImage(cmd.Context(), c.Image, out); err != nil {
+					return err
+				}
 			}
 			run, err := wire.Start(cmd.Context(), *c)
 			if err != nil {

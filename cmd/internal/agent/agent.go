@@ -81,8 +81,15 @@ func introduce(ctx context.Context, name string, c *client.Client) (*Agent, erro
 	return &Agent{Name: name, mcp: c}, nil
 }
 
-// Close ends the connection, and the adapter if there is one.
-func (a *Agent) Close() error { return a.mcp.Close() }
+// Close ends the connection, and the adapter if there is one: one that does not leave by
+// itself is told to.
+func (a *Agent) Close() error {
+	err := a.mcp.Close()
+	if _, told := errors.AsType[*exec.ExitError](err); told {
+		return nil
+	}
+	return err
+}
 
 // Tools lists the names of the tools on offer.
 func (a *Agent) Tools(ctx context.Context) ([]string, error) {

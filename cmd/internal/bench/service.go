@@ -28,7 +28,7 @@ func (b *Bench) serving(ctx context.Context, name string, do func(*wire.Running,
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, run.Close(), os.RemoveAll(c.Data)) }()
+	defer func() { err = errors.Join(err, run.Raze(context.WithoutCancel(ctx)), os.RemoveAll(c.Data)) }()
 	a, err := agent.Dial(ctx, "bench", run.URL, run.First.Secret)
 	if err != nil {
 		return nil, err

@@ -44,7 +44,7 @@ func (d *Demo) Run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, run.Close(), stage.Close()) }()
+	defer func() { err = errors.Join(err, run.Raze(context.WithoutCancel(ctx)), stage.Close()) }()
 	secret := wire.Token(160)
 	for _, a := range d.Adapters {
 		show.title("An agent, through %s", a.Name)

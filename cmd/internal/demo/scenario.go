@@ -130,7 +130,7 @@ func (s *Story) reach(ctx context.Context) error {
 func (s *Story) rewire(ctx context.Context) error {
 	apiScene := strings.Replace(s.box.SceneURL, "://", "://api--", 1)
 	// The box's own process holds the port: it has to let go before staging can take it.
-	stop := "pkill -f programs/api.py; for i in $(seq 100); do pgrep -f programs/api.py >/dev/null || break; sleep 0.05; done"
+	stop := "pkill -f programs/api.p[y]; for i in $(seq 100); do pgrep -f programs/api.p[y] >/dev/null || break; sleep 0.05; done"
 	err := s.show.step("wire api to the external server", func() (string, error) {
 		if _, err := s.run(ctx, stop); err != nil {
 			return "", err

@@ -31,7 +31,7 @@ func NewStaging(ctx context.Context) (*Staging, error) {
 	n := rand.IntN(250)
 	s := &Staging{Network: fmt.Sprintf("198.18.%d.0/30", n), space: fmt.Sprintf("psbxstage%d", n)}
 	near, far := fmt.Sprintf("198.18.%d.1", n), fmt.Sprintf("198.18.%d.2", n)
-	link := fmt.Sprintf("psbxst%d", n)
+	link := fmt.Sprintf("stage%d", n) // not psb…: boxes reach no interface of that name
 	for _, line := range []string{
 		"netns add " + s.space,
 		"link add " + link + " type veth peer name eth0 netns " + s.space,

@@ -38,6 +38,7 @@ type Config struct {
 	DiskMB   int
 	Procs    int
 
+	Version     string // of this program
 	StartWithin time.Duration
 	Keepalive   time.Duration // longest silence of a slow answer
 
@@ -95,6 +96,14 @@ func (c Config) addresses() addresses {
 	}
 	base := (&url.URL{Scheme: "http", Host: host}).String()
 	return addresses{api: base, app: base, mcp: base + "/mcp", sceneHTTP: "http", sceneHost: "box." + host}
+}
+
+// hosts are the names the doors go by beside localhost.
+func (c Config) hosts() []string {
+	if c.Domain == "" {
+		return nil
+	}
+	return []string{"mcp." + c.Domain, "api." + c.Domain, "app." + c.Domain}
 }
 
 // find returns the first of the paths that is a file.

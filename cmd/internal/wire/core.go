@@ -2,7 +2,6 @@ package wire
 
 import (
 	"context"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"time"
@@ -26,7 +25,8 @@ type Core struct {
 	Agents *worker.Guests
 	Host   host.ID
 
-	closers
+	sessionKey []byte
+	opened     closers
 }
 
 // OpenCore opens what is kept and starts what follows the ledger. The addresses are
@@ -41,18 +41,23 @@ func OpenCore(ctx context.Context, c Config, at addresses) (core *Core, err erro
 	if core.Stores, err = OpenStores(c); err != nil {
 		return core, err
 	}
-	core.add(core.Stores.Close)
+	core.opened.add(core.Stores.Close)
 	if err := core.openKept(ctx, c); err != nil {
 		return core, err
 	}
 	core.Agents = worker.NewGuests(logger(c.Log, "guest"))
-	secret, err := keep(c.path("links.key"), func() string { return hex.EncodeToString([]byte(Token(320))) })
+	links, err := keep(c.path("links.key"), func() string { return Token(320) })
 	if err != nil {
 		return core, fmt.Errorf("key of signed links: %w", err)
 	}
+	sessions, err := keep(c.path("sessions.key"), func() string { return Token(320) })
+	if err != nil {
+		return core, fmt.Errorf("key of sessions: %w", err)
+	}
+	core.sessionKey = []byte(sessions)
 	core.Use = control.New(control.Parts{
 		Ledger: core.Ledger, Boxes: core.Boxes, Tenants: core.Tenants, Guests: core.Agents, Vault: core.Vault, Blobs: core.Blobs, Views: core.Views,
-		Links: &control.Links{Secret: []byte(secret), APIBase: at.api, AppBase: at.app, SceneHost: at.sceneHost, SceneHTTP: at.sceneHTTP},
+		Links: &control.Links{Secret: []byte(links), APIBase: at.api, AppBase: at.app, SceneHost: at.sceneHost, SceneHTTP: at.sceneHTTP},
 		Log:   logger(c.Log, "control"), Now: now, NewID: NewID, Token: Token,
 		Host: core.Host, Image: c.Image, Replica: string(core.Host), StartWithin: c.StartWithin,
 	})
@@ -67,7 +72,7 @@ func (core *Core) openKept(ctx context.Context, c Config) (err error) {
 	if core.Blobs, err = blobs.Open(ctx, "file://"+c.path("blobs")); err != nil {
 		return fmt.Errorf("open the blobs: %w", err)
 	}
-	core.add(core.Blobs.Close)
+	core.opened.add(core.Blobs.Close)
 	id, err := keep(c.path("host.id"), func() string { return "h" + Token(50) })
 	if err != nil {
 		return fmt.Errorf("name of this host: %w", err)
@@ -77,11 +82,11 @@ func (core *Core) openKept(ctx context.Context, c Config) (err error) {
 	if err != nil {
 		return fmt.Errorf("open the read models: %w", err)
 	}
-	core.add(store.Close)
+	core.opened.add(store.Close)
 	if core.Views, err = NewViews(core.Stores, store, logger(c.Log, "views")); err != nil {
 		return err
 	}
-	core.add(background(ctx, c.Log, "projections", func(ctx context.Context) error { core.Views.Run(ctx); return nil }))
+	core.opened.add(background(ctx, c.Log, "projections", func(ctx context.Context) error { core.Views.Run(ctx); return nil }))
 	return nil
 }
 
@@ -93,7 +98,7 @@ func (core *Core) slots(c Config) *policy.Slots {
 // sweepBlobs removes downloads whose links have expired for good.
 func (core *Core) sweepBlobs(ctx context.Context, c Config) error {
 	for tick := time.NewTicker(10 * time.Minute); ; {
-		if err := core.Blobs.Sweep(ctx, 2*control.LinkLife); err != nil && ctx.Err() == nil {
+		if _, err := core.Blobs.Sweep(ctx, blobs.Downloads, now().Add(-blobs.DownloadRetention)); err != nil && ctx.Err() == nil {
 			c.Log.Warn("old downloads not removed yet", "err", err)
 		}
 		select {
@@ -104,3 +109,6 @@ func (core *Core) sweepBlobs(ctx context.Context, c Config) error {
 		}
 	}
 }
+
+// Close ends everything in the opposite order of its beginning.
+func (core *Core) Close() error { return core.opened.Close() }

@@ -10,7 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
-	"parallelsandbox/adapters/app"
+	//	"parallelsandbox/adapters/app"
 	"parallelsandbox/adapters/edge"
 	"parallelsandbox/adapters/mcp"
 	"parallelsandbox/adapters/rest"
@@ -21,7 +21,9 @@ import (
 func doors(c Config, core *Core, d hypervisor.Driver) (http.Handler, func() error, error) {
 	metrics := prometheus.NewRegistry()
 	metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	tools, err := mcp.New(mcp.Config{Service: core.Use, Version: "1", Log: logger(c.Log, "mcp"), Keepalive: c.Keepalive, SessionKey: core.Use.Links.Secret})
+	tools, err := mcp.New(mcp.Config{
+		Service: core.Use, Version: c.Version, SessionKey: core.sessionKey, Hosts: c.hosts(), Log: logger(c.Log, "mcp"), Keepalive: c.Keepalive,
+	})
 	if err != nil {
 		return nil, nil, fmt.Errorf("mcp: %w", err)
 	}

@@ -4,9 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
+	"path/filepath"
+	"time"
 
 	"parallelsandbox/domain/control"
+	"parallelsandbox/hypervisor/gvisor"
 )
 
 // Running is a service that serves.
@@ -47,8 +51,8 @@ func (r *Running) open(ctx context.Context, l net.Listener) (err error) {
 	if err != nil {
 		return err
 	}
-	if d, ok := d.(closer); ok {
-		r.add(d.Close)
+	if d, ok := d.(interface{ Close() error }); ok {
+		r.opened.add(d.Close)
 	}
 	if err := c.join(ctx, r.Stores, r.Host); err != nil {
 		return err
@@ -56,16 +60,16 @@ func (r *Running) open(ctx context.Context, l net.Listener) (err error) {
 	if err := recovered(ctx, c, r.Use); err != nil {
 		return fmt.Errorf("recovery: %w", err)
 	}
-	r.add(background(ctx, c.Log, "worker", c.machines(r.Core, d, r.Host).Run))
-	r.add(background(ctx, c.Log, "slots", r.slots(c).Run))
-	r.add(background(ctx, c.Log, "downloads", func(ctx context.Context) error { return r.sweepBlobs(ctx, c) }))
+	r.opened.add(background(ctx, c.Log, "worker", c.machines(r.Core, d, r.Host).Run))
+	r.opened.add(background(ctx, c.Log, "slots", r.slots(c).Run))
+	r.opened.add(background(ctx, c.Log, "downloads", func(ctx context.Context) error { return r.sweepBlobs(ctx, c) }))
 	handler, done, err := doors(c, r.Core, d)
 	if err != nil {
 		return err
 	}
-	r.add(done)
+	r.opened.add(done)
 	server := listen(c, l, handler)
-	r.add(func() error {
+	r.opened.add(func() error {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace)
 		defer cancel()
 		if err := server.Shutdown(ctx); err != nil {
@@ -74,4 +78,40 @@ func (r *Running) open(ctx context.Context, l net.Listener) (err error) {
 		return nil
 	})
 	return nil
+}
+
+// Raze ends the service and everything its boxes had on this host, for data directories
+// that are thrown away.
+func (r *Running) Raze(ctx context.Context) error {
+	err := r.Close()
+	d, openErr := r.config.driver() // the one that served is closed by now
+	if openErr != nil {
+		return errors.Join(err, openErr)
+	}
+	ids, listErr := d.List(ctx)
+	err = errors.Join(err, listErr)
+	for _, id := range ids {
+		err = errors.Join(err, d.Destroy(ctx, id))
+	}
+	if d, ok := d.(interface{ Uninstall(context.Context) error }); ok {
+		err = errors.Join(err, d.Uninstall(ctx))
+	}
+	return err
+}
+
+// RawBoot measures the floor of a start: runsc alone, until boxd answers.
+func (r *Running) RawBoot(ctx context.Context) (time.Duration, error) {
+	runsc, boxd, err := r.config.programs()
+	if err != nil {
+		return 0, err
+	}
+	img, err := r.config.EnsureImage(ctx, r.config.Image, io.Discard)
+	if err != nil {
+		return 0, err
+	}
+	dir, err := filepath.Abs(r.config.path("raw"))
+	if err != nil {
+		return 0, err
+	}
+	return gvisor.RawBoot(ctx, gvisor.Config{StateDir: dir, Runsc: runsc, Boxd: boxd}, img.Path)
 }
