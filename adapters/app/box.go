@@ -88,7 +88,7 @@ func (a *app) facts(st box.State) []fact {
 	facts := []fact{{"Requested", stamp(st.RequestedAt)}}
 	add := func(name, value string) { facts = append(facts, fact{name, value}) }
 	if !st.ReadyAt.IsZero() {
-		add("Ready", fmt.Sprintf("%s, after %s", stamp(st.ReadyAt), span(st.ReadyAt.Sub(st.RequestedAt))))
+		add("Start took", span(st.ReadyAt.Sub(st.RequestedAt)))
 	}
 	switch {
 	case !st.EndedAt.IsZero():
