@@ -13,11 +13,8 @@ import (
 	"parallelsandbox/hypervisor/boxd/protocol"
 )
 
-// Environment variables that every command gets and none can change.
-const (
-	envStep = "PSBX_STEP" // the host's name for the command
-	envRun  = "PSBX_RUN"  // ours, unique for each run: the marker its tree is found by
-)
+// envStep is the host's name for the command. Like the marker it cannot be overridden.
+const envStep = "PSBX_STEP"
 
 // environment is the box's own, then the secrets, then the request's; later ones win.
 func (a *Agent) environment(q protocol.ExecRequest) ([]string, process.Marker, error) {
@@ -36,7 +33,7 @@ func (a *Agent) environment(q protocol.ExecRequest) ([]string, process.Marker, e
 		return nil, "", err
 	}
 	maps.Copy(env, q.Env)
-	env[envRun] = run
+	env[process.MarkerName] = run
 	if q.Step != "" {
 		env[envStep] = q.Step
 	}
@@ -44,7 +41,7 @@ func (a *Agent) environment(q protocol.ExecRequest) ([]string, process.Marker, e
 	for _, k := range slices.Sorted(maps.Keys(env)) {
 		list = append(list, k+"="+env[k])
 	}
-	return list, process.Marker(envRun + "=" + run), nil
+	return list, process.Marker(run), nil
 }
 
 // checkEnv refuses what a process cannot be given. It never shows a value.

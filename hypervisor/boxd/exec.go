@@ -154,7 +154,8 @@ func spawnError(err error) error {
 			return protocol.Errorf(protocol.Exhausted, "the command was not started: the box has no room for it (%v); end some processes and try again", err)
 		}
 	}
-	if errors.Is(err, syscall.E2BIG) {
+	// gVisor calls a single variable that is too long a name that is too long.
+	if errors.Is(err, syscall.E2BIG) || errors.Is(err, syscall.ENAMETOOLONG) {
 		return protocol.Errorf(protocol.TooLarge, "the command was not started: an environment variable or all of them together are too long (%v)", err)
 	}
 	return fmt.Errorf("the command was not started: %w", err)

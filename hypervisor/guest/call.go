@@ -205,8 +205,10 @@ func (b *sentBody) Read(p []byte) (int, error) {
 	n, err := b.r.Read(p)
 	if err != nil && err != io.EOF {
 		b.mu.Lock()
-		b.err = err
-		b.mu.Unlock()
+		defer b.mu.Unlock()
+		if !b.stopped { // else it is the end of the call that broke the reading
+			b.err = err
+		}
 	}
 	return n, err
 }

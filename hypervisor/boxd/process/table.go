@@ -28,6 +28,7 @@ type Table struct {
 	children map[int]*Process
 	starting int                        // forks whose child is not in children yet
 	strays   map[int]syscall.WaitStatus // reaped meanwhile and perhaps one of those
+	hunts    []*hunt                    // commands being ended
 }
 
 // NewTable starts the reaper. With reapAll, meant for PID 1, it also reaps children it
