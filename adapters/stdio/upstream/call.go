@@ -29,7 +29,7 @@ const repeats = 3
 // Call sends call and returns the response, which may hold a JSON-RPC error. The error is a *Failure,
 // or the cause of ctx; then the server has been told that nobody waits any more.
 func (c *Client) Call(ctx context.Context, call Call) (jsonrpc.Message, error) {
-	wait := c.patience()
+	wait := newBackoff()
 	for sent := 0; ; {
 		begun := time.Now()
 		m, err := c.attempt(ctx, call)
@@ -52,9 +52,9 @@ func (c *Client) Call(ctx context.Context, call Call) (jsonrpc.Message, error) {
 			return jsonrpc.Message{}, f
 		}
 		if time.Since(begun) > c.cfg.Patience { // it had worked until now: patience starts anew
-			wait = c.patience()
+			wait = newBackoff()
 		}
-		if !wait.again(ctx) {
+		if !wait.again(ctx, c.patience()) {
 			if ctx.Err() != nil {
 				return jsonrpc.Message{}, context.Cause(ctx)
 			}
@@ -114,32 +114,31 @@ func (c *Client) Respond(ctx context.Context, o Origin, m jsonrpc.Message) {
 	}
 }
 
-// backoff waits ever longer between repeats, up to a second, until its time is used up.
+// backoff waits ever longer between repeats, up to a second, until patience is used up.
 type backoff struct {
-	until time.Time
+	since time.Time
 	step  time.Duration
 }
 
-func (c *Client) patience() *backoff {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	total := c.cfg.Patience
-	if c.generation == 0 {
-		total /= 20
-	}
-	return &backoff{until: time.Now().Add(total), step: 50 * time.Millisecond}
-}
+func newBackoff() backoff { return backoff{since: time.Now(), step: 50 * time.Millisecond} }
 
 // again waits and reports whether there is time for another attempt.
-func (b *backoff) again(ctx context.Context) bool {
-	if time.Now().Add(b.step).After(b.until) {
-		return false
-	}
-	if !pause(ctx, b.step) {
+func (b *backoff) again(ctx context.Context, patience time.Duration) bool {
+	if time.Since(b.since)+b.step > patience || !pause(ctx, b.step) {
 		return false
 	}
 	b.step = min(2*b.step, time.Second)
 	return true
+}
+
+// patience is short for a server that was never there: it is more likely misconfigured than restarting.
+func (c *Client) patience() time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.generation == 0 {
+		return c.cfg.Patience / 20
+	}
+	return c.cfg.Patience
 }
 
 func pause(ctx context.Context, d time.Duration) bool {

@@ -118,6 +118,9 @@ func New(cfg Config, events Events) *Client {
 	if cfg.Patience == 0 {
 		cfg.Patience = 20 * time.Second
 	}
+	if cfg.Header == nil {
+		cfg.Header = http.Header{}
+	}
 	life, end := context.WithCancel(context.Background())
 	return &Client{
 		cfg: cfg, events: events, life: life, end: end,
