@@ -78,7 +78,7 @@ func quick(c *Config) {
 	c.Slow, c.Keepalive, c.Progress = 2*time.Millisecond, 3*time.Millisecond, 2*time.Millisecond
 }
 
-func exec(id, cmd string) string { return fmt.Sprintf(`{"id":%q,"cmd":%q}`, id, cmd) }
+func execArgs(id, cmd string) string { return fmt.Sprintf(`{"id":%q,"cmd":%q}`, id, cmd) }
 
 // drop makes a call and cuts the connection after the first event with an id, which it returns.
 func (c *client) drop(message string) (lastID string) {
@@ -121,7 +121,7 @@ func TestASlowCallIsNeverSilent(t *testing.T) {
 	h := hold(w)
 	c := w.connect(w.Tenant.Key.Secret)
 	id := c.box()
-	resp := c.do(http.MethodPost, callMessage(7, "sandbox_exec", exec(id, "slow")), nil)
+	resp := c.do(http.MethodPost, callMessage(7, "sandbox_exec", execArgs(id, "slow")), nil)
 	if !isStream(resp) || resp.StatusCode != http.StatusOK {
 		t.Fatalf("%s %s", resp.Status, resp.Header)
 	}
@@ -152,7 +152,7 @@ func TestOlderClientsGetNoEmptyEvent(t *testing.T) {
 	c := w.connect(w.Tenant.Key.Secret)
 	id := c.box()
 	c.header.Set("Mcp-Protocol-Version", "2025-06-18")
-	resp := c.do(http.MethodPost, callMessage(7, "sandbox_exec", exec(id, "slow")), nil)
+	resp := c.do(http.MethodPost, callMessage(7, "sandbox_exec", execArgs(id, "slow")), nil)
 	in := read(t, resp.Body)
 	for range 5 {
 		if e, _ := in.next(); e.comment == "" {
@@ -174,7 +174,7 @@ func TestAClientWithoutStreamsGetsPlainJSON(t *testing.T) {
 		h.wait(t)
 		time.AfterFunc(20*time.Millisecond, func() { h.release("slow") })
 	}()
-	resp := c.do(http.MethodPost, callMessage(7, "sandbox_exec", exec(id, "slow")), nil)
+	resp := c.do(http.MethodPost, callMessage(7, "sandbox_exec", execArgs(id, "slow")), nil)
 	body, err := io.ReadAll(resp.Body)
 	if err != nil || resp.Header.Get("Content-Type") != "application/json" || parse(t, string(body)).Result == nil {
 		t.Errorf("%v %s %s", err, resp.Header, body)
@@ -186,7 +186,7 @@ func TestProgressOnlyForWhoAskedAndEverGrowing(t *testing.T) {
 	h := hold(w)
 	c := w.connect(w.Tenant.Key.Secret)
 	id := c.box()
-	resp := c.do(http.MethodPost, callWithToken(7, "sandbox_exec", exec(id, "slow"), "mine"), nil)
+	resp := c.do(http.MethodPost, callWithToken(7, "sandbox_exec", execArgs(id, "slow"), "mine"), nil)
 	in := read(t, resp.Body)
 	last, count := -1.0, 0
 	for count < 5 {
@@ -216,7 +216,7 @@ func TestADroppedConnectionDoesNotCancelAndTheAnswerWaits(t *testing.T) {
 	id := c.box()
 
 	t.Run("resumed while it runs", func(t *testing.T) {
-		last := c.drop(callMessage(7, "sandbox_exec", exec(id, "one")))
+		last := c.drop(callMessage(7, "sandbox_exec", execArgs(id, "one")))
 		resp := c.resume(last)
 		if !isStream(resp) {
 			t.Fatal(resp.Status)
@@ -229,7 +229,7 @@ func TestADroppedConnectionDoesNotCancelAndTheAnswerWaits(t *testing.T) {
 		}
 	})
 	t.Run("resumed when it is done", func(t *testing.T) {
-		last := c.drop(callMessage("eight", "sandbox_exec", exec(id, "two")))
+		last := c.drop(callMessage("eight", "sandbox_exec", execArgs(id, "two")))
 		h.release("two")
 		if _, m := read(t, c.resume(last).Body).answer(); string(m.ID) != `"eight"` {
 			t.Errorf("%+v", m)
@@ -239,7 +239,7 @@ func TestADroppedConnectionDoesNotCancelAndTheAnswerWaits(t *testing.T) {
 		}
 	})
 	t.Run("with the progress that was missed", func(t *testing.T) {
-		last := c.drop(callWithToken(9, "sandbox_exec", exec(id, "three"), "mine"))
+		last := c.drop(callWithToken(9, "sandbox_exec", execArgs(id, "three"), "mine"))
 		in := read(t, c.resume(last).Body)
 		numbers := []float64{}
 		for len(numbers) < 5 {
@@ -268,7 +268,7 @@ func TestAStreamIsOnlyItsOwnersToResume(t *testing.T) {
 	mine, theirs := w.connect(w.Tenant.Key.Secret), w.connect(w.Other.Key.Secret)
 	again := w.connect(w.Tenant.Key.Secret) // another session of the same key
 	id := mine.box()
-	last := mine.drop(callMessage(7, "sandbox_exec", exec(id, "secret")))
+	last := mine.drop(callMessage(7, "sandbox_exec", execArgs(id, "secret")))
 	h.release("secret")
 	for _, c := range []*client{theirs, again} {
 		_, m := read(t, c.resume(last).Body).answer()
@@ -290,7 +290,7 @@ func TestARestartIsToldToWhoComesBack(t *testing.T) {
 	h := hold(first)
 	c := first.connect(first.Tenant.Key.Secret)
 	id := c.box()
-	last := c.drop(callMessage(7, "sandbox_exec", exec(id, "slow")))
+	last := c.drop(callMessage(7, "sandbox_exec", execArgs(id, "slow")))
 	if err := first.door.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -314,7 +314,7 @@ func TestACancellationReachesTheGuest(t *testing.T) {
 	c := w.connect(w.Tenant.Key.Secret)
 	id := c.box()
 	for _, request := range []any{7, "seven"} {
-		resp := c.do(http.MethodPost, callMessage(request, "sandbox_exec", exec(id, "slow")), nil)
+		resp := c.do(http.MethodPost, callMessage(request, "sandbox_exec", execArgs(id, "slow")), nil)
 		h.wait(t)
 		if status, body := c.post(cancelMessage(request)); status != http.StatusAccepted {
 			t.Fatal(status, body)
@@ -344,7 +344,7 @@ func TestNobodyElseCanCancel(t *testing.T) {
 	mine, theirs := w.connect(w.Tenant.Key.Secret), w.connect(w.Other.Key.Secret)
 	again := w.connect(w.Tenant.Key.Secret)
 	id := mine.box()
-	resp := mine.do(http.MethodPost, callMessage(7, "sandbox_exec", exec(id, "slow")), nil)
+	resp := mine.do(http.MethodPost, callMessage(7, "sandbox_exec", execArgs(id, "slow")), nil)
 	h.wait(t)
 	for name, c := range map[string]*client{"another tenant": theirs, "another session": again} {
 		if status, _ := c.post(cancelMessage(7)); status != http.StatusAccepted {
@@ -372,7 +372,7 @@ func TestConcurrentCallsOfASessionDoNotMix(t *testing.T) {
 	for i := range calls {
 		all.Go(func() {
 			name := fmt.Sprintf("call-%d", i)
-			resp := c.do(http.MethodPost, callWithToken(i, "sandbox_exec", exec(id, name), name), nil)
+			resp := c.do(http.MethodPost, callWithToken(i, "sandbox_exec", execArgs(id, name), name), nil)
 			before, m := read(t, resp.Body).answer()
 			if string(m.ID) != fmt.Sprint(i) || !strings.Contains(m.Result.Content[0].Text, `"done `+name+`"`) {
 				t.Errorf("%s was answered %+v", name, m)
@@ -410,7 +410,7 @@ func TestNothingIsHeardOnOtherStandingStreams(t *testing.T) {
 		in.next()
 		listeners = append(listeners, in)
 	}
-	resp := mine.do(http.MethodPost, callWithToken(7, "sandbox_exec", exec(id, "slow"), "mine"), nil)
+	resp := mine.do(http.MethodPost, callWithToken(7, "sandbox_exec", execArgs(id, "slow"), "mine"), nil)
 	in := read(t, resp.Body)
 	for count := 0; count < 20; {
 		if e, _ := in.next(); e.data != "" {
@@ -465,7 +465,7 @@ func TestCloseEndsStreamsAndRefusesCalls(t *testing.T) {
 	c := w.connect(w.Tenant.Key.Secret)
 	id := c.box()
 	standing := c.do(http.MethodGet, "", nil)
-	call := c.do(http.MethodPost, callMessage(7, "sandbox_exec", exec(id, "slow")), nil)
+	call := c.do(http.MethodPost, callMessage(7, "sandbox_exec", execArgs(id, "slow")), nil)
 	h.wait(t)
 	closed := make(chan error, 1)
 	go func() { closed <- w.door.Close() }()
@@ -495,7 +495,7 @@ func TestCloseCancelsWhatDoesNotEnd(t *testing.T) {
 	h := hold(w)
 	c := w.connect(w.Tenant.Key.Secret)
 	id := c.box()
-	call := c.do(http.MethodPost, callMessage(7, "sandbox_exec", exec(id, "slow")), nil)
+	call := c.do(http.MethodPost, callMessage(7, "sandbox_exec", execArgs(id, "slow")), nil)
 	h.wait(t)
 	if err := w.door.Close(); err != nil {
 		t.Fatal(err)
