@@ -9,17 +9,19 @@ import (
 	"parallelsandbox/adapters/blobs"
 	"parallelsandbox/adapters/sqlite"
 	"parallelsandbox/adapters/vault"
+	"parallelsandbox/domain/box"
 	"parallelsandbox/domain/control"
 	"parallelsandbox/domain/host"
 	"parallelsandbox/domain/policy"
 	"parallelsandbox/hypervisor/worker"
+	"parallelsandbox/projections/views"
 )
 
 // Core is the use cases with everything they need.
 type Core struct {
 	*Stores
 	Use    *control.Service
-	Views  *Views
+	Views  *views.Views
 	Vault  *vault.Vault
 	Blobs  *blobs.Store
 	Agents *worker.Guests
@@ -83,7 +85,7 @@ func (core *Core) openKept(ctx context.Context, c Config) (err error) {
 		return fmt.Errorf("open the read models: %w", err)
 	}
 	core.opened.add(store.Close)
-	if core.Views, err = NewViews(core.Stores, store, logger(c.Log, "views")); err != nil {
+	if core.Views, err = views.New(core.Ledger, core.Codec, store, logger(c.Log, "views")); err != nil {
 		return err
 	}
 	core.opened.add(background(ctx, c.Log, "projections", func(ctx context.Context) error { core.Views.Run(ctx); return nil }))
@@ -108,6 +110,23 @@ func (core *Core) sweepBlobs(ctx context.Context, c Config) error {
 		case <-tick.C:
 		}
 	}
+}
+
+// liveBoxes lists the boxes of a host that have not ended, as of now.
+func (core *Core) liveBoxes(ctx context.Context, host string) ([]box.ID, error) {
+	if err := core.Settled(ctx); err != nil {
+		return nil, err
+	}
+	return core.Views.LiveBoxes(ctx, host)
+}
+
+// Settled returns when the read models hold everything that is on the ledger now.
+func (core *Core) Settled(ctx context.Context) error {
+	head, err := core.Ledger.Head(ctx)
+	if err != nil {
+		return err
+	}
+	return core.Views.Reached(ctx, head)
 }
 
 // Close ends everything in the opposite order of its beginning.

@@ -10,7 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
-	//	"parallelsandbox/adapters/app"
+	"parallelsandbox/adapters/app"
 	"parallelsandbox/adapters/edge"
 	"parallelsandbox/adapters/mcp"
 	"parallelsandbox/adapters/rest"
@@ -28,7 +28,7 @@ func doors(c Config, core *Core, d hypervisor.Driver) (http.Handler, func() erro
 		return nil, nil, fmt.Errorf("mcp: %w", err)
 	}
 	api := rest.New(rest.Config{Control: core.Use, Metrics: metrics, Log: logger(c.Log, "rest"), Ready: checks(core, d)})
-	pages := app.New(app.Config{Control: core.Use, Log: logger(c.Log, "app")})
+	pages := app.New(app.Config{Control: core.Use, MCPURL: c.addresses().mcp, Log: logger(c.Log, "app")})
 	mux := http.NewServeMux()
 	mux.Handle("/mcp", tools)
 	for _, path := range []string{"/v1/", "/healthz", "/readyz", "/metrics"} {
