@@ -51,6 +51,9 @@ func (d *Driver) boot(ctx context.Context, s hypervisor.Spec) (*machine, error) 
 	if err := d.net.Check(); err != nil {
 		return nil, err // never boot a machine that nothing keeps in
 	}
+	if err := d.room(s); err != nil {
+		return nil, err
+	}
 	if err := os.MkdirAll(d.dir.socketDir(s.ID), 0o700); err != nil {
 		return nil, err
 	}
@@ -82,41 +85,57 @@ func (d *Driver) boot(ctx context.Context, s hypervisor.Spec) (*machine, error) 
 	if err != nil {
 		return nil, fmt.Errorf("listening for the agent: %w", err)
 	}
-	m, err := d.start(ctx, s, bundle)
+	pid, sandbox, err := d.start(ctx, s, bundle)
 	if err != nil {
 		listener.Close()
 		return nil, err
 	}
-	return d.keep(newMachine(s.ID, m, listener)), nil
+	return d.watch(s.ID, pid, sandbox, listener), nil
 }
 
-// start runs the sandbox and returns its pidfd.
-func (d *Driver) start(ctx context.Context, s hypervisor.Spec, bundle string) (*os.File, error) {
+// room refuses a machine whose disk the host could not hold when it and all the others are
+// full: a disk that fails under a machine takes down whoever else writes there.
+func (d *Driver) room(s hypervisor.Spec) error {
+	free, err := freeBytes(d.cfg.StateDir)
+	if err != nil {
+		return fmt.Errorf("asking for free disk space: %w", err)
+	}
+	promised, err := d.unwritten()
+	if err != nil {
+		return fmt.Errorf("adding up the disks of machines: %w", err)
+	}
+	if want := int64(s.DiskMB)<<20 + reserve; free-promised < want {
+		return fmt.Errorf("%w: %d MiB are free for disks, %d are wanted, of which %d must stay free",
+			hypervisor.ErrNoRoom, max(free-promised, 0)>>20, want>>20, reserve>>20)
+	}
+	return nil
+}
+
+// start runs the sandbox and returns its process.
+func (d *Driver) start(ctx context.Context, s hypervisor.Spec, bundle string) (pid int, pidfd *os.File, err error) {
 	pidFile := filepath.Join(bundle, "sandbox.pid")
 	if err := d.runsc.run(ctx, s.ID, bundle, d.dir.consoleFile(s.ID), pidFile); err != nil {
-		return nil, err
+		return 0, nil, err
 	}
 	data, err := os.ReadFile(pidFile)
 	if err != nil {
-		return nil, err
+		return 0, nil, err
 	}
-	pid, err := strconv.Atoi(strings.TrimSpace(string(data)))
-	if err != nil {
-		return nil, fmt.Errorf("reading the sandbox's pid: %w", err)
+	if pid, err = strconv.Atoi(strings.TrimSpace(string(data))); err != nil {
+		return 0, nil, fmt.Errorf("reading the sandbox's pid: %w", err)
 	}
 	sandbox, err := identify(pid)
 	if err != nil {
-		return nil, err
+		return 0, nil, err
 	}
-	pidfd, err := openProcess(sandbox)
-	if err != nil {
-		return nil, err
+	if pidfd, err = openProcess(sandbox); err != nil {
+		return 0, nil, err
 	}
 	if err := d.dir.save(s.ID, record{Spec: s, Booted: true, Sandbox: sandbox}); err != nil {
 		pidfd.Close()
-		return nil, err
+		return 0, nil, err
 	}
-	return pidfd, nil
+	return pid, pidfd, nil
 }
 
 // guestFiles are the files a machine finds changed from its image. It may write them.

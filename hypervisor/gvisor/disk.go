@@ -178,3 +178,30 @@ func loop(image string) (*os.File, error) {
 		}
 	}
 }
+
+// reserve stays free on the host whatever machines write.
+const reserve = 1 << 30
+
+func freeBytes(dir string) (int64, error) {
+	var fs unix.Statfs_t
+	if err := unix.Statfs(dir, &fs); err != nil {
+		return 0, err
+	}
+	return int64(fs.Bavail) * fs.Bsize, nil
+}
+
+// unwritten is what the disks of all machines may still grow by.
+func (d *Driver) unwritten() (int64, error) {
+	ids, err := d.List(context.Background())
+	if err != nil {
+		return 0, err
+	}
+	var sum int64
+	for _, id := range ids {
+		var disk unix.Stat_t
+		if err := unix.Stat(d.dir.diskImage(id), &disk); err == nil {
+			sum += max(disk.Size-disk.Blocks*512, 0)
+		}
+	}
+	return sum, nil
+}

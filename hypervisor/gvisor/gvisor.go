@@ -17,7 +17,8 @@
 // which we listen on, and dials again when the connection ends.
 //
 // Read this file, then machine.go, boot.go (Create step by step), destroy.go, spec.go (what
-// a machine may do), disk.go, runsc.go, state.go, doctor.go.
+// a machine may do), disk.go, oom.go, runsc.go, process.go, state.go, doctor.go; rawboot.go is for
+// the benchmark.
 package gvisor
 
 import (
@@ -25,6 +26,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -81,15 +83,15 @@ func New(cfg Config) (*Driver, error) {
 	if err := dir.make(); err != nil {
 		return nil, fmt.Errorf("gvisor: making the state directory: %w", err)
 	}
-	net, err := network.Open(network.Config{
+	wires, err := network.Open(network.Config{
 		StateDir: cfg.StateDir, Range: cfg.Range, Allow: cfg.AllowNets, Resolvers: cfg.DNS, Log: cfg.Log,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("gvisor: %w", err)
 	}
 	d := &Driver{
-		cfg: cfg, dir: dir, net: net, log: cfg.Log,
-		runsc:    runsc{path: cfg.Runsc, root: dir.runsc()},
+		cfg: cfg, dir: dir, net: wires, log: cfg.Log,
+		runsc:    runsc{path: cfg.Runsc, root: dir.runsc(), network: "sandbox"},
 		disks:    &diskMaker{dir: cfg.StateDir},
 		machines: map[hypervisor.ID]*machine{},
 	}
@@ -177,11 +179,12 @@ func (d *Driver) attach(id hypervisor.ID) (*machine, error) {
 		sandbox.Close()
 		return nil, fmt.Errorf("gvisor: listening for the agent of %s: %w", id, err)
 	}
-	return d.keep(newMachine(id, sandbox, listener)), nil
+	return d.watch(id, rec.Sandbox.PID, sandbox, listener), nil
 }
 
-// keep remembers m, in place of a dead one.
-func (d *Driver) keep(m *machine) *machine {
+// watch takes a running machine in hand, in place of a dead one.
+func (d *Driver) watch(id hypervisor.ID, pid int, sandbox *os.File, listener *net.UnixListener) *machine {
+	m := newMachine(id, sandbox, listener, func() error { return exposePrograms(pid, d.cfg.Boxd) })
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if old, ok := d.machines[m.id]; ok {

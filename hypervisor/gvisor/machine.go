@@ -18,19 +18,37 @@ import (
 // machine is a sandbox this process watches.
 type machine struct {
 	id       hypervisor.ID
-	sandbox  *os.File // pidfd
+	sandbox  *os.File     // pidfd
+	ready    func() error // once, when the agent is first heard of
 	listener *net.UnixListener
 	gone     chan struct{} // closed when the sandbox has ended
 	dropped  chan struct{} // closed when this process lets go of it
 
 	accept chan struct{} // holds one token: who has it may accept
 	once   sync.Once
+
+	mu    sync.Mutex
+	conns map[*conn]struct{} // handed out and open
 }
 
-func newMachine(id hypervisor.ID, sandbox *os.File, listener *net.UnixListener) *machine {
+// conn is a connection that ends when this process lets go of its machine.
+type conn struct {
+	*net.UnixConn
+	m *machine
+}
+
+func (c *conn) Close() error {
+	c.m.mu.Lock()
+	delete(c.m.conns, c)
+	c.m.mu.Unlock()
+	return c.UnixConn.Close()
+}
+
+func newMachine(id hypervisor.ID, sandbox *os.File, listener *net.UnixListener, ready func() error) *machine {
 	m := &machine{
-		id: id, sandbox: sandbox, listener: listener,
+		id: id, sandbox: sandbox, listener: listener, ready: sync.OnceValue(ready),
 		gone: make(chan struct{}), dropped: make(chan struct{}), accept: make(chan struct{}, 1),
+		conns: map[*conn]struct{}{},
 	}
 	m.accept <- struct{}{}
 	go m.watch()
@@ -51,6 +69,11 @@ func (m *machine) release() {
 		close(m.dropped)
 		m.listener.Close()
 		m.sandbox.Close()
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		for c := range m.conns {
+			c.UnixConn.Close()
+		}
 	})
 }
 
@@ -117,6 +140,24 @@ func (m *machine) Conn(ctx context.Context) (net.Conn, error) {
 			c.Close() // dialled, then given up, before anybody asked
 			continue
 		}
+		if err := m.ready(); err != nil {
+			c.Close()
+			return nil, fmt.Errorf("gvisor: ordering what %s may lose when out of memory: %w", m.id, err)
+		}
+		return m.handOut(c)
+	}
+}
+
+func (m *machine) handOut(u *net.UnixConn) (net.Conn, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	select {
+	case <-m.dropped:
+		u.Close()
+		return nil, m.end()
+	default:
+		c := &conn{UnixConn: u, m: m}
+		m.conns[c] = struct{}{}
 		return c, nil
 	}
 }

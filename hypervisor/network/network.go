@@ -183,7 +183,7 @@ func (n *Network) Remove() error {
 	if taken, err := n.taken(); err != nil || len(taken) > 0 {
 		return errors.Join(err, fmt.Errorf("network: %d slots are still in use", len(taken)))
 	}
-	return releaseSlice(n.cfg, n.hash, n.slice)
+	return releaseSlice(n.cfg, n.slice)
 }
 
 func hashOf(dir string) string {

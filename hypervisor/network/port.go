@@ -197,15 +197,23 @@ func noIPv6(link string) error {
 }
 
 func (n *Network) demolish(slot int) error {
-	link, err := netlink.LinkByName(n.cable(slot))
+	if err := removeCable(n.cable(slot)); err != nil {
+		return err
+	}
+	return removeNamespace(n.port(slot).Namespace)
+}
+
+// removeCable takes both ends away.
+func removeCable(name string) error {
+	link, err := netlink.LinkByName(name)
 	if err == nil {
 		err = netlink.LinkDel(link)
 	}
 	var absent netlink.LinkNotFoundError
-	if err != nil && !errors.As(err, &absent) && !errors.Is(err, unix.ENODEV) {
-		return err
+	if errors.As(err, &absent) || errors.Is(err, unix.ENODEV) {
+		return nil
 	}
-	return removeNamespace(n.port(slot).Namespace)
+	return err
 }
 
 func removeNamespace(path string) error {

@@ -49,6 +49,7 @@ table inet %[1]s {
 		type filter hook input priority -10; policy accept;
 		iifname != "%[2]s*" accept
 		meta nfproto != ipv4 drop
+		fib saddr . iif oif missing drop
 		ip daddr %[3]s udp dport 53 accept
 		ip daddr %[3]s tcp dport 53 accept
 		meta l4proto tcp reject with tcp reset

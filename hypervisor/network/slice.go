@@ -43,7 +43,7 @@ func claimSlice(cfg Config, hash string) (netip.Prefix, error) {
 			if _, err := os.Stat(owner); err == nil {
 				continue
 			}
-			if err := dismantle(hashOf(owner), s); err != nil {
+			if err := dismantle(owner, s); err != nil {
 				return netip.Prefix{}, fmt.Errorf("taking down what %s left: %w", owner, err)
 			}
 			if err := os.Remove(filepath.Join(cfg.Registry, s.Addr().String())); err != nil {
@@ -58,13 +58,13 @@ func claimSlice(cfg Config, hash string) (netip.Prefix, error) {
 	return free[0], os.Symlink(cfg.StateDir, filepath.Join(cfg.Registry, free[0].Addr().String()))
 }
 
-func releaseSlice(cfg Config, hash string, s netip.Prefix) error {
+func releaseSlice(cfg Config, s netip.Prefix) error {
 	unlock, err := lockRegistry(cfg.Registry)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	if err := dismantle(hash, s); err != nil {
+	if err := dismantle(cfg.StateDir, s); err != nil {
 		return err
 	}
 	if err := os.Remove(filepath.Join(cfg.Registry, s.Addr().String())); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -88,25 +88,39 @@ func lockRegistry(dir string) (unlock func(), err error) {
 	return func() { f.Close() }, nil
 }
 
-// dismantle removes everything of an instance from the host's network.
-func dismantle(hash string, s netip.Prefix) error {
+// Held names the cables and namespaces that the instance with this state directory has on
+// the host: those of its machines, and none without machines.
+func Held(stateDir string) ([]string, error) {
+	hash := hashOf(stateDir)
 	links, err := netlink.LinkList()
 	if err != nil {
-		return err
+		return nil, err
+	}
+	held, err := filepath.Glob(filepath.Join(netnsDir, namespacePrefix(hash)+"*"))
+	if err != nil {
+		return nil, err
 	}
 	for _, l := range links {
-		if strings.HasPrefix(l.Attrs().Name, cablePrefix(hash)) {
-			if err := netlink.LinkDel(l); err != nil {
-				return err
-			}
+		if name := l.Attrs().Name; strings.HasPrefix(name, cablePrefix(hash)) {
+			held = append(held, name)
 		}
 	}
-	namespaces, err := filepath.Glob(filepath.Join(netnsDir, namespacePrefix(hash)+"*"))
+	return held, nil
+}
+
+// dismantle removes everything of an instance from the host's network.
+func dismantle(stateDir string, s netip.Prefix) error {
+	held, err := Held(stateDir)
 	if err != nil {
 		return err
 	}
-	for _, ns := range namespaces {
-		if err := removeNamespace(ns); err != nil {
+	for _, name := range held {
+		if filepath.IsAbs(name) {
+			err = removeNamespace(name)
+		} else {
+			err = removeCable(name)
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -117,7 +131,7 @@ func dismantle(hash string, s netip.Prefix) error {
 		}
 	}
 	// Naming the table before deleting it makes deleting what is not there fine too.
-	return nft(fmt.Sprintf("table inet %[1]s\ndelete table inet %[1]s\n", tableName(hash)))
+	return nft(fmt.Sprintf("table inet %[1]s\ndelete table inet %[1]s\n", tableName(hashOf(stateDir))))
 }
 
 // nft runs one transaction. Its parser is the reference for the language, and it runs

@@ -1,0 +1,164 @@
+package gvisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"parallelsandbox/hypervisor"
+)
+
+// alive checks that a machine answers at once whatever its neighbours do.
+func (g *guest) alive() {
+	g.Helper()
+	started := time.Now()
+	if out := g.ok("echo alive"); out != "alive\n" {
+		g.Fatalf("the agent said %q", out)
+	}
+	if took := time.Since(started); took > 5*time.Second {
+		g.Errorf("a command took %s", took)
+	}
+}
+
+func TestMemoryLimitKillsOnlyTheGreedy(t *testing.T) {
+	r := newRig(t)
+	g := r.boot(func(s *hypervisor.Spec) { s.MemoryMB = 256 })
+	bystander := g.ok("sleep 1000 >/dev/null 2>&1 & echo $!")
+	for range 2 {
+		if out, code := g.sh("python3 -c 'b = bytearray(400 << 20); print(len(b))'"); code != 137 {
+			t.Errorf("400 MiB in a machine of 256: exit code %d, %q; want 137", code, out)
+		}
+		g.alive()
+	}
+	// Files in memory have limits that leave room for programs.
+	for _, dir := range []string{"/tmp", "/dev/shm"} {
+		if out, code := g.sh("head -c 300M /dev/zero >%s/fill", dir); code == 0 || !strings.Contains(out, "No space") {
+			t.Errorf("filling %s: exit code %d, %q", dir, code, out)
+		}
+	}
+	if _, code := g.sh("python3 -c 'b = bytearray(300 << 20); print(len(b))'"); code != 137 {
+		t.Errorf("300 MiB beside full file systems in memory: exit code %d, want 137", code)
+	}
+	g.alive()
+	g.ok("kill -0 %s", strings.TrimSpace(bystander))
+}
+
+// bomb forks from every child until it is refused, then holds what it has for a second.
+const bomb = `python3 -c '
+import os, time
+end = time.time() + 3
+while time.time() < end:
+    try:
+        os.fork()
+    except OSError:
+        time.sleep(0.1)
+' ; echo refused`
+
+func TestProcessLimitHoldsAForkBomb(t *testing.T) {
+	r := newRig(t)
+	bombed, neighbour := r.boot(func(s *hypervisor.Spec) { s.Procs = 60 }), r.boot()
+	before := threads(t, r.sandboxPID(bombed.m.ID()))
+	exploded := make(chan struct{})
+	go func() {
+		defer close(exploded)
+		ctx, cancel := context.WithTimeout(t.Context(), step)
+		defer cancel()
+		run(ctx, bombed.http, bomb)
+	}()
+	for done := false; !done; {
+		select {
+		case <-exploded:
+			done = true
+		default:
+			neighbour.alive()
+		}
+	}
+	bombed.alive()
+	t.Logf("host threads of the bombed sandbox: %d before, %d after", before, threads(t, r.sandboxPID(bombed.m.ID())))
+	out := bombed.ok(`setsid python3 -c '
+import os, signal
+children = []
+try:
+    while len(children) < 1000:
+        pid = os.fork()
+        if pid == 0:
+            signal.pause()
+        children.append(pid)
+except OSError as e:
+    print(len(children), e.errno)
+for pid in children:
+    os.kill(pid, 9)
+    os.waitpid(pid, 0)'`)
+	var forks, errno int
+	if _, err := fmt.Sscan(out, &forks, &errno); err != nil || forks >= 60 || errno != int(unix.EAGAIN) {
+		t.Errorf("forks until refused, and the error: %q", out)
+	}
+	// A limit that never gives back would end a long session.
+	bombed.ok("for i in $(seq 200); do /bin/true || exit 1; done")
+}
+
+func threads(t *testing.T, pid int) int {
+	t.Helper()
+	entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(entries)
+}
+
+func TestDiskLimitStopsAFiller(t *testing.T) {
+	r := newRig(t)
+	filler, neighbour := r.boot(func(s *hypervisor.Spec) { s.DiskMB = 64 }), r.boot()
+	out, code := filler.sh("head -c 500M /dev/zero >/fill")
+	if code == 0 || !strings.Contains(out, "No space") {
+		t.Errorf("500 MiB on a disk of 64: exit code %d, %q", code, out)
+	}
+	var disk unix.Stat_t
+	if err := unix.Stat(r.d.dir.diskImage(filler.m.ID()), &disk); err != nil {
+		t.Fatal(err)
+	}
+	if used := disk.Blocks * 512 >> 20; used > 70 {
+		t.Errorf("a disk of 64 MiB takes %d MiB of the host", used)
+	}
+	filler.alive()
+	neighbour.ok("head -c 100M /dev/zero >/fill && rm /fill")
+	filler.ok("rm /fill && head -c 20M /dev/zero >/work/again")
+	// Many small files fill a disk too.
+	if _, code := filler.sh("mkdir /work/many && cd /work/many && for i in $(seq 40000); do : >$i || exit 1; done"); code == 0 {
+		t.Log("40 000 empty files fit")
+	}
+	filler.alive()
+}
+
+func TestAFullHostRefusesMachines(t *testing.T) {
+	r := newRig(t)
+	s := r.spec()
+	free, err := freeBytes(r.cfg.StateDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.DiskMB = int(free>>20) + 1
+	if _, err := r.d.Create(t.Context(), s); !errors.Is(err, hypervisor.ErrNoRoom) {
+		t.Fatalf("a disk larger than the host's: %v, want ErrNoRoom", err)
+	}
+	if ids, err := r.d.List(t.Context()); err != nil || len(ids) > 0 {
+		t.Errorf("a refused machine is listed: %v, %v", ids, err)
+	}
+}
+
+func TestCPULimit(t *testing.T) {
+	r := newRig(t)
+	g := r.boot(func(s *hypervisor.Spec) { s.CPUs = 0.5 })
+	out := g.ok(`python3 -c '
+import time
+wall, cpu = time.monotonic(), time.process_time()
+while time.monotonic() - wall < 2: pass
+print((time.process_time() - cpu) / (time.monotonic() - wall))'`)
+	t.Logf("share of a core as the machine sees it: %s", strings.TrimSpace(out))
+}
