@@ -157,6 +157,13 @@ func TestWaitingIsBoundedByItsContext(t *testing.T) {
 	if err := waitFor(t, r, 0, "nobody"); err == nil {
 		t.Fatal("waited for a projection that does not exist")
 	}
+	idle, err := projections.NewRunner(led, codec(), v, slog.New(slog.DiscardHandler), doors())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := idle.WaitFor(ctx, 0); !errors.Is(err, context.Canceled) {
+		t.Fatalf("waiting for tables that were never built: %v", err)
+	}
 }
 
 // TestABadEventHaltsLoudly: what came before it is applied, nothing after it, waiters are told at once,

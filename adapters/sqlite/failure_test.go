@@ -123,6 +123,63 @@ func TestAFailedCommitFailsItsWholeBatch(t *testing.T) {
 	}
 }
 
+// TestAFailedAppendIsForgotten even where another program then takes the position it would have had.
+func TestAFailedAppendIsForgotten(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "ledger.db")
+	a, err := Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close()
+	b, err := Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	if _, err := a.writes.conn.ExecContext(t.Context(), "PRAGMA max_page_count = 1"); err != nil {
+		t.Fatal(err)
+	}
+	huge := big(1)
+	huge.Data = []byte(`"` + strings.Repeat("x", 100_000) + `"`)
+	if _, err := a.Append(t.Context(), "box-a", 0, huge); !errors.Is(err, ErrUnavailable) {
+		t.Fatalf("append to a full disk: %v", err)
+	}
+	if _, err := b.Append(t.Context(), "box-b", 0, big(2)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.writes.conn.ExecContext(t.Context(), "PRAGMA max_page_count = 100000"); err != nil {
+		t.Fatal(err)
+	}
+	if now, err := a.Append(t.Context(), "box-a", 0, big(3)); now != 1 || err != nil {
+		t.Fatalf("append afterwards: %d, %v", now, err)
+	}
+	if rep, err := a.Verify(t.Context()); err != nil || rep.Events != 2 {
+		t.Fatalf("%+v, %v", rep, err)
+	}
+}
+
+// TestOwnAppendsWakeAtOnce: watchers learn of an append of their own program before it returns, and
+// not from the poll.
+func TestOwnAppendsWakeAtOnce(t *testing.T) {
+	l, err := Open(filepath.Join(t.TempDir(), "ledger.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if past, _ := l.feed.past(0); past {
+		t.Fatal("news from an empty ledger")
+	}
+	_, news := l.feed.past(0)
+	if _, err := l.Append(t.Context(), "box-a", 0, big(1)); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-news:
+	default:
+		t.Fatal("the append returned and nobody was told")
+	}
+}
+
 // TestReadCostsWhatComesAfter: the last events of a long stream are found by the index, not by going through
 // those before them.
 func TestReadCostsWhatComesAfter(t *testing.T) {
@@ -131,7 +188,7 @@ func TestReadCostsWhatComesAfter(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	const events, group = 100_000, 1000
+	const events, group = 20_000, 1000
 	for at := ledger.Revision(0); at < events; {
 		es := make([]ledger.Entry, group)
 		for i := range es {
