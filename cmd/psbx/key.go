@@ -49,7 +49,7 @@ func keyNew(with withOperator) *cobra.Command {
 			return nil
 		}),
 	}
-	cmd.Flags().StringVar(&plan, "plan", "", "plan of a new tenant: free, pro or max")
+	cmd.Flags().StringVar(&plan, "plan", "", "plan of a new tenant: free, pro or max (default free; max for the first tenant)")
 	return cmd
 }
 

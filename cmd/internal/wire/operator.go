@@ -31,6 +31,9 @@ func (o *Operator) NewKey(ctx context.Context, id tenant.ID, plan tenant.Plan, n
 		return control.Key{}, err
 	}
 	if st.ID == "" {
+		if plan == "" {
+			plan = firstPlan(id)
+		}
 		if err := o.use.Register(ctx, id, string(id), plan); err != nil {
 			return control.Key{}, err
 		}
@@ -38,6 +41,14 @@ func (o *Operator) NewKey(ctx context.Context, id tenant.ID, plan tenant.Plan, n
 		return control.Key{}, fault.New(fault.Conflict, "tenant %s exists with plan %s; leave --plan out", id, st.Plan)
 	}
 	return o.use.IssueKey(ctx, control.Caller{Tenant: id}, name)
+}
+
+// firstPlan is what a tenant begins with: whoever runs the machine may use all of it.
+func firstPlan(id tenant.ID) tenant.Plan {
+	if id == FirstTenant {
+		return tenant.Max
+	}
+	return tenant.Free
 }
 
 // Keys lists the keys of a tenant.
@@ -57,7 +68,7 @@ func (o *Operator) First(ctx context.Context) (control.Key, error) {
 	if err != nil || st.ID != "" {
 		return control.Key{}, err
 	}
-	return o.NewKey(ctx, FirstTenant, tenant.Max, "first key")
+	return o.NewKey(ctx, FirstTenant, "", "first key")
 }
 
 func now() time.Time { return time.Now().UTC() }
