@@ -24,7 +24,7 @@ import (
 func TestKilledAtEveryStep(t *testing.T) {
 	needGVisor(t)
 	data := t.TempDir()
-	s := serveOn(t, data, "--box-disk", "1024")
+	s := serveOn(t, data, "", "--box-disk", "1024")
 	k := &killer{t: t, s: s}
 	k.keeper = k.startBox(t.Context())
 	k.must(k.keeper, "echo kept > marker")

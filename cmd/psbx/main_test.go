@@ -87,8 +87,9 @@ func (l *lockedBuffer) String() string {
 }
 
 // serveOn starts a service on a data directory and waits until it is ready. Its port
-// stays the same over restarts, as agents expect.
-func serveOn(t *testing.T, data string, args ...string) *served {
+// stays the same over restarts, as agents expect. On an empty directory the key is empty
+// and comes from the service.
+func serveOn(t *testing.T, data, key string, args ...string) *served {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -97,7 +98,7 @@ func serveOn(t *testing.T, data string, args ...string) *served {
 	addr := l.Addr().String()
 	l.Close()
 	_, port, _ := net.SplitHostPort(addr)
-	s := &served{URL: "http://localhost:" + port, log: new(lockedBuffer)}
+	s := &served{URL: "http://localhost:" + port, Key: key, log: new(lockedBuffer)}
 	s.args = append([]string{"serve", "--data", data, "--listen", addr, "--log-format", "text"}, args...)
 	t.Cleanup(func() {
 		s.kill()
