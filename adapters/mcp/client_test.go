@@ -77,6 +77,7 @@ func TestAStockClient(t *testing.T) {
 	}
 
 	h.wait(t)
+	// This client does not tell the server that it has withdrawn, so the command runs on.
 	withdrawn, withdraw := context.WithCancel(ctx)
 	go func() { h.wait(t); withdraw() }()
 	if _, err := c.CallTool(withdrawn, toolCall("sandbox_exec", map[string]any{"id": id, "cmd": "never"})); !errors.Is(err, context.Canceled) {

@@ -176,6 +176,7 @@ func askingTools(s *server.MCPServer) {
 		var q mcp.CreateMessageRequest
 		q.Messages = []mcp.SamplingMessage{{Role: mcp.RoleUser, Content: mcp.NewTextContent(r.GetString("prompt", ""))}}
 		q.MaxTokens = 100
+		//lint:ignore SA1019 the suite speaks the versions that have it
 		got, err := s.RequestSampling(ctx, q)
 		if err != nil {
 			return mcp.NewToolResultError(err.Error()), nil

@@ -20,11 +20,15 @@ func (d *Door) sync() tool {
 			"elsewhere everything but node_modules, .git, dist, build and the like. Only what differs is sent. " +
 			"It works through the stdio adapter parallelsandbox-mcp; over plain HTTP it cannot see your files and says what to do instead.",
 		in: object(props{
-			"id!":        boxID(),
-			"localPath!": str("Directory to copy, relative to your working directory."),
-			"dest":       str("Directory under /work to copy to; /work itself without it."),
+			"id!":            boxID(),
+			"localPath!":     str("Directory to copy, relative to your working directory."),
+			"dest":           str("Directory under /work to copy to; /work itself without it."),
+			"commit":         str("Send the clean tree of this git commit, without changes that are not committed. The adapter looks it up."),
+			"alsoPaths":      array(str("File or directory under localPath."), "With commit: paths of the working tree to lay over it."),
+			"includeIgnored": boolean("Send everything under localPath, ignore rules or not."),
 		}),
-		out:   object(props{"ok!": boolean("The files are in the box.")}).open(),
+		// No output schema: the public adapter answers this tool itself, with text alone, and
+		// a client that has seen a schema refuses that.
 		hints: hints{destructive: true, idempotent: true},
 	}, func(context.Context, control.Caller, struct{}) (any, error) { return nil, ErrSync })
 }

@@ -150,6 +150,7 @@ func (d *Door) Close() error {
 	}
 	d.end(errRestarting)
 	d.janitor.Wait()
+	d.sessions.clear()
 	return nil
 }
 

@@ -88,6 +88,9 @@ func TestTheJavaScriptSDK(t *testing.T) {
 // absence is a failure.
 func npmTools(t *testing.T, group, file string) (modules, node string) {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("it runs node, and -short is given")
+	}
 	modules = os.Getenv("PSBX_TEST_NPM")
 	if modules == "" {
 		modules = "../../.build/npm/node_modules"

@@ -9,7 +9,9 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -141,6 +143,16 @@ func (s *sessions) sweep() {
 	s.mu.Lock()
 	before := time.Now().Add(-s.idle)
 	gone := s.drop(func(x *session) bool { return x.used.Before(before) })
+	s.mu.Unlock()
+	s.forgetAll(gone)
+}
+
+// clear forgets all of them.
+func (s *sessions) clear() {
+	s.mu.Lock()
+	gone := slices.Collect(maps.Keys(s.live))
+	clear(s.live)
+	s.order.Init()
 	s.mu.Unlock()
 	s.forgetAll(gone)
 }

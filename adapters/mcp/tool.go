@@ -27,7 +27,7 @@ func (d *Door) tools() []tool {
 // about is how a tool presents itself.
 type about struct {
 	name, title, text string
-	in, out           schema
+	in, out           schema // out is nil for one that others answer
 	hints             hints
 }
 
@@ -51,8 +51,12 @@ func newTool[In any](a about, run func(ctx context.Context, who control.Caller, 
 }
 
 func (a about) declaration() mcp.Tool {
+	var out json.RawMessage
+	if a.out != nil {
+		out = mustJSON(a.out)
+	}
 	return mcp.Tool{
-		Name: a.name, Title: a.title, Description: a.text, RawInputSchema: mustJSON(a.in), RawOutputSchema: mustJSON(a.out),
+		Name: a.name, Title: a.title, Description: a.text, RawInputSchema: mustJSON(a.in), RawOutputSchema: out,
 		Annotations: mcp.ToolAnnotation{
 			Title: a.title, ReadOnlyHint: &a.hints.readOnly, DestructiveHint: &a.hints.destructive,
 			IdempotentHint: &a.hints.idempotent, OpenWorldHint: &a.hints.openWorld,

@@ -117,6 +117,12 @@ func TestToolsAreThoseOfTheContract(t *testing.T) {
 				t.Errorf("%s demands %s, which the contract does not know", tool.Name, required)
 			}
 		}
+		if tool.Name == "sandbox_sync" { // see files.go
+			if tool.Output != nil {
+				t.Error("sandbox_sync has an output schema, which the public adapter does not answer")
+			}
+			tool.Output = map[string]any{"type": "object", "properties": map[string]any{}}
+		}
 		if tool.Input["type"] != "object" || tool.Output["type"] != "object" || len(tool.Description) < 100 {
 			t.Errorf("%s is declared as %s", tool.Name, tool.raw)
 		}
@@ -231,6 +237,9 @@ func outputs(t testing.TB, d *Door) map[string]*jsonschema.Schema {
 	t.Helper()
 	by := map[string]*jsonschema.Schema{}
 	for _, tool := range d.tools() {
+		if tool.about.out == nil {
+			continue
+		}
 		out, err := compile(closed(tool.about.out))
 		if err != nil {
 			t.Fatal(err)
