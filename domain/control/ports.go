@@ -196,12 +196,3 @@ type KeyRow struct {
 	Key    string // id
 	Tenant string
 }
-
-// SlotRow is a slot of a plan whose box does not need it: the box has ended, or was
-// never requested, which a start that is under way looks like for a moment too.
-type SlotRow struct {
-	Tenant  string
-	Box     box.ID
-	TakenAt time.Time
-	Phase   box.Phase
-}

@@ -27,10 +27,11 @@ import (
 
 // What the harness is set up with, for tests that name it.
 const (
-	Host    host.ID = "host-a"
-	Image           = "base"
-	Replica         = "replica-a"
-	Base            = "http://localhost:7070"
+	Host host.ID = "host-a"
+
+	Image   = "base"
+	Replica = "replica-a"
+	Base    = "http://localhost:7070"
 )
 
 // Harness is a service and everything under it.

@@ -10,6 +10,7 @@ import (
 	"parallelsandbox/domain/box"
 	"parallelsandbox/domain/control"
 	"parallelsandbox/domain/ledger"
+	"parallelsandbox/domain/policy"
 	"parallelsandbox/domain/tenant"
 )
 
@@ -201,7 +202,7 @@ func (o *Oracle) KeyByHash(ctx context.Context, hash string) (control.KeyRow, bo
 }
 
 // OpenSlots lists the slots whose box does not need them: it has ended, or was never requested.
-func (o *Oracle) OpenSlots(ctx context.Context) ([]control.SlotRow, error) {
+func (o *Oracle) OpenSlots(ctx context.Context, _ ledger.Position) ([]policy.Slot, error) {
 	all, err := o.boxes(ctx)
 	if err != nil {
 		return nil, err
@@ -223,15 +224,15 @@ func (o *Oracle) OpenSlots(ctx context.Context) ([]control.SlotRow, error) {
 			tenants[r.Stream] = tenant.Evolve(tenants[r.Stream], e)
 		}
 	}
-	rows := []control.SlotRow{}
+	rows := []policy.Slot{}
 	for _, st := range tenants {
 		for id, at := range st.Slots {
 			if p := phases[id]; p == box.Absent || p.Terminal() {
-				rows = append(rows, control.SlotRow{Tenant: string(st.ID), Box: box.ID(id), TakenAt: at, Phase: p})
+				rows = append(rows, policy.Slot{Tenant: string(st.ID), Box: box.ID(id), TakenAt: at, Phase: p})
 			}
 		}
 	}
-	slices.SortFunc(rows, func(a, b control.SlotRow) int {
+	slices.SortFunc(rows, func(a, b policy.Slot) int {
 		return cmp.Or(cmp.Compare(a.Tenant, b.Tenant), cmp.Compare(a.Box, b.Box))
 	})
 	return rows, nil

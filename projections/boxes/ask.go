@@ -1,0 +1,96 @@
+package boxes
+
+import (
+	"context"
+	"database/sql"
+	"time"
+
+	"parallelsandbox/domain/box"
+	"parallelsandbox/domain/control"
+	"parallelsandbox/domain/policy"
+	"parallelsandbox/projections"
+)
+
+// List answers control.Views.Boxes: a page costs what is on it, however many boxes there are.
+func List(ctx context.Context, q projections.Querier, ask control.BoxQuery) ([]control.BoxRow, error) {
+	where, args := `tenant = ?`, []any{ask.Tenant}
+	if ask.Live {
+		where += ` AND live = 1`
+	}
+	if ask.Phase != "" {
+		where, args = where+` AND phase = ?`, append(args, ask.Phase)
+	}
+	if !ask.BeforeAt.IsZero() {
+		where, args = where+` AND (requested_at, id) < (?, ?)`, append(args, ask.BeforeAt.UnixNano(), ask.BeforeID)
+	}
+	found, err := q.QueryContext(ctx, `SELECT id, name, note, phase, why, host, image, started_from, client, agent, steps,
+		requested_at, ready_at, ended_at, last_activity FROM boxes WHERE `+where+`
+		ORDER BY requested_at DESC, id DESC LIMIT ?`, append(args, ask.Limit)...)
+	if err != nil {
+		return nil, err
+	}
+	defer found.Close()
+	rows := []control.BoxRow{}
+	for found.Next() {
+		var b control.BoxRow
+		var asked, active int64
+		var ready, ended sql.NullInt64
+		if err := found.Scan(&b.ID, &b.Name, &b.Note, &b.Status, &b.Why, &b.Host, &b.Image, &b.StartedFrom, &b.Client, &b.Agent, &b.Steps,
+			&asked, &ready, &ended, &active); err != nil {
+			return nil, err
+		}
+		b.RequestedAt, b.ReadyAt, b.EndedAt, b.LastActivity = moment(asked), maybe(ready), maybe(ended), moment(active)
+		rows = append(rows, b)
+	}
+	return rows, found.Err()
+}
+
+// Live lists the boxes of a host that have not ended, in order of their ids.
+func Live(ctx context.Context, q projections.Querier, host string) ([]box.ID, error) {
+	found, err := q.QueryContext(ctx, `SELECT id FROM boxes WHERE host = ? AND live = 1 ORDER BY id`, host)
+	if err != nil {
+		return nil, err
+	}
+	defer found.Close()
+	ids := []box.ID{}
+	for found.Next() {
+		var id box.ID
+		if err := found.Scan(&id); err != nil {
+			return nil, err
+		}
+		ids = append(ids, id)
+	}
+	return ids, found.Err()
+}
+
+// Slots lists the slots whose box does not need them: it has ended, or was never
+// requested, which a start that is under way looks like for a moment too.
+func Slots(ctx context.Context, q projections.Querier) ([]policy.Slot, error) {
+	found, err := q.QueryContext(ctx, `SELECT s.tenant, s.box, s.taken_at, coalesce(b.phase, '')
+		FROM box_slots s LEFT JOIN boxes b ON b.id = s.box WHERE coalesce(b.live, 0) = 0 ORDER BY s.tenant, s.box`)
+	if err != nil {
+		return nil, err
+	}
+	defer found.Close()
+	slots := []policy.Slot{}
+	for found.Next() {
+		var s policy.Slot
+		var taken int64
+		if err := found.Scan(&s.Tenant, &s.Box, &taken, &s.Phase); err != nil {
+			return nil, err
+		}
+		s.TakenAt = moment(taken)
+		slots = append(slots, s)
+	}
+	return slots, found.Err()
+}
+
+func moment(nanoseconds int64) time.Time { return time.Unix(0, nanoseconds).UTC() }
+
+func maybe(nanoseconds sql.NullInt64) *time.Time {
+	if !nanoseconds.Valid {
+		return nil
+	}
+	t := moment(nanoseconds.Int64)
+	return &t
+}

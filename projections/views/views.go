@@ -1,0 +1,127 @@
+// Package views puts the read models together: one object that follows the ledger and
+// answers what the use cases, the worker and the policies ask.
+package views
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+
+	"parallelsandbox/domain/box"
+	"parallelsandbox/domain/control"
+	"parallelsandbox/domain/ledger"
+	"parallelsandbox/domain/policy"
+	"parallelsandbox/projections"
+	"parallelsandbox/projections/boxes"
+	"parallelsandbox/projections/history"
+	"parallelsandbox/projections/keys"
+	"parallelsandbox/projections/wiring"
+)
+
+var _ control.Views = (*Views)(nil)
+
+// Store keeps the rows, and lets them be read.
+type Store interface {
+	projections.Store
+	Reader() projections.Querier
+}
+
+// Views is every read model there is.
+type Views struct {
+	runner *projections.Runner
+	q      projections.Querier
+	keys   sync.Map // hash to control.KeyRow: whose key a hash is never changes
+}
+
+// All declares every read model.
+func All() []*projections.Projection {
+	return []*projections.Projection{boxes.New(), history.New(), keys.New(), wiring.New()}
+}
+
+// New returns the read models of a ledger. They stand still until Run.
+func New(led projections.Followed, codec *ledger.Codec, store Store, log *slog.Logger) (*Views, error) {
+	runner, err := projections.NewRunner(led, codec, store, log, All()...)
+	if err != nil {
+		return nil, err
+	}
+	return &Views{runner: runner, q: store.Reader()}, nil
+}
+
+// Run follows the ledger until ctx ends.
+func (v *Views) Run(ctx context.Context) { v.runner.Run(ctx) }
+
+// Status reports every read model.
+func (v *Views) Status(ctx context.Context) ([]projections.Status, error) {
+	return v.runner.Status(ctx)
+}
+
+// Healthy returns what stands still, and nil when nothing does.
+func (v *Views) Healthy(ctx context.Context) error {
+	all, err := v.runner.Status(ctx)
+	for _, s := range all {
+		err = errors.Join(err, s.Err)
+	}
+	return err
+}
+
+// Reached implements control.Views.
+func (v *Views) Reached(ctx context.Context, pos ledger.Position) error {
+	return v.runner.WaitFor(ctx, pos)
+}
+
+// Boxes implements control.Views.
+func (v *Views) Boxes(ctx context.Context, q control.BoxQuery) ([]control.BoxRow, error) {
+	return boxes.List(ctx, v.q, q)
+}
+
+// Steps implements control.Views.
+func (v *Views) Steps(ctx context.Context, id box.ID, limit int) ([]control.Step, error) {
+	return history.Steps(ctx, v.q, id, limit)
+}
+
+// History implements control.Views.
+func (v *Views) History(ctx context.Context, q control.HistoryQuery) ([]control.HistoryRow, error) {
+	return history.Events(ctx, v.q, q)
+}
+
+// OpenExecs implements control.Views.
+func (v *Views) OpenExecs(ctx context.Context, replica string) ([]control.OpenExec, error) {
+	return history.Running(ctx, v.q, replica)
+}
+
+// KeyByHash implements control.Views. It is asked on every request, so what was found
+// once is not looked up again.
+func (v *Views) KeyByHash(ctx context.Context, hash string) (control.KeyRow, bool, error) {
+	if row, ok := v.keys.Load(hash); ok {
+		return row.(control.KeyRow), true, nil
+	}
+	row, ok, err := keys.ByHash(ctx, v.q, hash)
+	if ok {
+		v.keys.Store(hash, row)
+	}
+	return row, ok, err
+}
+
+// LiveBoxes lists the boxes of a host that have not ended, in order of their ids.
+func (v *Views) LiveBoxes(ctx context.Context, host string) ([]box.ID, error) {
+	return boxes.Live(ctx, v.q, host)
+}
+
+// OpenSlots lists the slots that may be due to be given back, as of at least pos: their
+// box has ended or was never requested.
+func (v *Views) OpenSlots(ctx context.Context, pos ledger.Position) ([]policy.Slot, error) {
+	if err := v.runner.WaitFor(ctx, pos, "boxes"); err != nil {
+		return nil, err
+	}
+	return boxes.Slots(ctx, v.q)
+}
+
+// Wiring returns the wiring table of a box as of a revision, or the newest for 0; ok is
+// false for a box that never was.
+func (v *Views) Wiring(ctx context.Context, id box.ID, revision int) (w control.Wiring, ok bool, err error) {
+	if revision == 0 {
+		return wiring.Now(ctx, v.q, id)
+	}
+	return wiring.At(ctx, v.q, id, revision)
+}
