@@ -153,7 +153,7 @@ func (s *server) recover(next http.Handler) http.Handler {
 			if w.(*recorder).status != 0 {
 				panic(http.ErrAbortHandler)
 			}
-			refuse(w, fault.New(fault.Internal, "something went wrong on our side; the same call may work in a moment"))
+			refuse(w, fault.New(fault.Internal, "something went wrong on our side and has been logged; sandbox_status tells how the box stands"))
 		}()
 		next.ServeHTTP(w, r)
 	})

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"parallelsandbox/cmd/internal/agent"
+	"parallelsandbox/cmd/internal/wire"
 )
 
 // TestKilledAtEveryStep kills the service in the middle of starts, commands, uploads,
@@ -214,7 +215,7 @@ func (k *killer) everyBoxIsLegal() {
 		}
 		a.Close()
 	}
-	for _, b := range k.list("?limit=1000").Boxes {
+	for _, b := range k.list("?limit=100").Boxes {
 		k.noOpenEnds(b.ID)
 	}
 }
@@ -231,7 +232,7 @@ func (k *killer) noOpenEnds(id string) {
 			} `json:"data"`
 		} `json:"events"`
 	}
-	if err := k.get("/v1/boxes/"+id+"/history?limit=1000&type=box.exec_started,box.exec_finished", &out); err != nil {
+	if err := k.get("/v1/boxes/"+id+"/history?limit=500&type=box.exec_started,box.exec_finished", &out); err != nil {
 		k.t.Fatal(err)
 	}
 	ends := map[int]string{}
@@ -275,7 +276,9 @@ func (k *killer) everythingEnds(data string) {
 	if cut := strings.Count(psbx(k.t, "ledger", "show", "--data", data), `"outcome":"unknown"`); cut == 0 {
 		k.t.Error("no command was ever cut in two: the kills came at the wrong moments")
 	}
-	if err := os.RemoveAll(data); err != nil {
-		k.t.Errorf("the data directory cannot be removed: %v", err)
+	c := wire.Defaults()
+	c.Data, c.Runsc, c.Boxd = data, os.Getenv("PSBX_RUNSC"), os.Getenv("PSBX_BOXD")
+	if err := wire.Raze(k.t.Context(), c); err != nil {
+		k.t.Errorf("raze: %v", err)
 	}
 }

@@ -91,5 +91,5 @@ func Sentence(err error) string {
 	if f, ok := errors.AsType[*Fault](err); ok {
 		return f.Public
 	}
-	return "something went wrong on our side; the same call may work in a moment"
+	return "something went wrong on our side and has been logged; sandbox_status tells how the box stands"
 }

@@ -67,7 +67,6 @@ func (r *Running) open(ctx context.Context, l net.Listener) (err error) {
 	if err != nil {
 		return err
 	}
-	r.opened.add(done)
 	server := listen(c, l, handler)
 	r.opened.add(func() error {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace)
@@ -77,19 +76,22 @@ func (r *Running) open(ctx context.Context, l net.Listener) (err error) {
 		}
 		return nil
 	})
+	r.opened.add(done) // first of all: standing streams would keep the server from ending
 	return nil
 }
 
 // Raze ends the service and everything its boxes had on this host, for data directories
 // that are thrown away.
-func (r *Running) Raze(ctx context.Context) error {
-	err := r.Close()
-	d, openErr := r.config.driver() // the one that served is closed by now
-	if openErr != nil {
-		return errors.Join(err, openErr)
+func (r *Running) Raze(ctx context.Context) error { return errors.Join(r.Close(), Raze(ctx, r.config)) }
+
+// Raze takes away everything the boxes of a data directory have on this host. No service
+// may run on it.
+func Raze(ctx context.Context, c Config) error {
+	d, err := c.driver()
+	if err != nil {
+		return err
 	}
-	ids, listErr := d.List(ctx)
-	err = errors.Join(err, listErr)
+	ids, err := d.List(ctx)
 	for _, id := range ids {
 		err = errors.Join(err, d.Destroy(ctx, id))
 	}
