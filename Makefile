@@ -42,9 +42,11 @@ fmt: ## fail on files that gofmt would change
 vet: ## go vet
 	@go vet ./...
 
+# Not S1016: a command and the event it leads to are alike today and have no reason to
+# stay so, and what is stored is written out field by field.
 lint: ## staticcheck, tests included
 	@.ci/setup test
-	@source .ci/env; staticcheck ./...
+	@source .ci/env; staticcheck -checks inherit,-S1016 ./...
 
 tidy: ## fail when go.mod or go.sum are not what the code needs
 	@go mod tidy -diff

@@ -227,11 +227,11 @@ func (p *proxy) notification(m jsonrpc.Message) {
 			p.toolsChanged()
 		}
 	case "notifications/cancelled":
-		id := string(jsonrpc.Member(m.Params, "requestId"))
+		id := jsonrpc.Member(m.Params, "requestId")
 		var reason string
 		_ = json.Unmarshal(jsonrpc.Member(m.Params, "reason"), &reason) // optional
 		p.mu.Lock()
-		c := p.calls[id]
+		c := p.calls[string(id)]
 		p.mu.Unlock()
 		if c != nil {
 			c.end(cancelledByAgent{reason})

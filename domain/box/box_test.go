@@ -19,8 +19,9 @@ type (
 )
 
 const (
-	id     box.ID = "aaaaaaaaaaaaaaaaaaaa"
-	tenant        = "acme"
+	id box.ID = "aaaaaaaaaaaaaaaaaaaa"
+
+	tenant = "acme"
 )
 
 // at is a moment n seconds into the story.

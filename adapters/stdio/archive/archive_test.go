@@ -123,26 +123,26 @@ func tarOf(members []member) []byte {
 }
 
 // inCage unpacks into cage/root/in and reports whether anything next to it changed.
-func inCage(cage string, archive []byte, links Links) (Unpacked, error, string) {
+func inCage(cage string, archive []byte, links Links) (u Unpacked, wrong string, err error) {
 	in := filepath.Join(cage, "root", "in")
 	if err := os.MkdirAll(in, 0o755); err != nil {
-		return Unpacked{}, err, ""
+		return u, "", err
 	}
 	guard := filepath.Join(cage, "guard")
 	os.WriteFile(guard, []byte("untouched"), 0o600)
 	root, err := os.OpenRoot(in)
 	if err != nil {
-		return Unpacked{}, err, ""
+		return u, "", err
 	}
 	defer root.Close()
-	u, err := Unpack(context.Background(), bytes.NewReader(archive), root, links)
+	u, err = Unpack(context.Background(), bytes.NewReader(archive), root, links)
 	b, _ := os.ReadFile(guard)
 	around, _ := os.ReadDir(cage)
 	inner, _ := os.ReadDir(filepath.Join(cage, "root"))
 	if string(b) != "untouched" || len(around) != 2 || len(inner) != 1 {
-		return u, err, "something outside was changed"
+		return u, "something outside was changed", err
 	}
-	return u, err, leak(in)
+	return u, leak(in), err
 }
 
 // leak finds a link that resolves outside of dir, or a file with privileges.
@@ -177,7 +177,7 @@ func TestUnsafeArchivesAreRefused(t *testing.T) {
 		"through an inner link": {{Name: "d/", Kind: tar.TypeDir}, {Name: "a", Link: "d", Kind: tar.TypeSymlink}, {Name: "a/x", Kind: tar.TypeReg, Content: "x"}},
 	} {
 		for _, links := range []Links{InnerLinks, AllLinks} {
-			_, err, wrong := inCage(t.TempDir(), tarOf(members), links)
+			_, wrong, err := inCage(t.TempDir(), tarOf(members), links)
 			if !errors.Is(err, ErrUnsafe) {
 				t.Errorf("%s: %v", name, err)
 			}
@@ -190,7 +190,7 @@ func TestUnsafeArchivesAreRefused(t *testing.T) {
 
 func TestLinksThatStayInsideAreKept(t *testing.T) {
 	cage := t.TempDir()
-	u, err, wrong := inCage(cage, tarOf([]member{
+	u, wrong, err := inCage(cage, tarOf([]member{
 		{Name: "top/sub/f", Kind: tar.TypeReg, Content: "F"}, {Name: "top/l", Link: "./sub/f", Kind: tar.TypeSymlink},
 		{Name: "top/sub/up", Link: "../l", Kind: tar.TypeSymlink}, {Name: "top/hard", Link: "top/sub/f", Kind: tar.TypeLink},
 		{Name: "top/sub/back", Link: "../..", Kind: tar.TypeSymlink}, {Name: "top/trick", Link: "sub/back/../../x", Kind: tar.TypeSymlink},
@@ -235,7 +235,7 @@ func TestNoArchiveGetsOut(t *testing.T) {
 				m[i].Content = ""
 			}
 		}
-		if _, _, wrong := inCage(cage, tarOf(m), InnerLinks); wrong != "" {
+		if _, wrong, _ := inCage(cage, tarOf(m), InnerLinks); wrong != "" {
 			rt.Fatal(wrong)
 		}
 	})
@@ -245,7 +245,7 @@ func FuzzUnpack(f *testing.F) {
 	f.Add(tarOf([]member{{Name: "a", Kind: tar.TypeReg, Content: "x"}, {Name: "b", Link: "a", Kind: tar.TypeSymlink}}))
 	f.Add(tarOf([]member{{Name: "a", Link: "..", Kind: tar.TypeSymlink}, {Name: "a/guard", Kind: tar.TypeReg, Content: "x"}}))
 	f.Fuzz(func(t *testing.T, archive []byte) {
-		if _, _, wrong := inCage(t.TempDir(), archive, InnerLinks); wrong != "" {
+		if _, wrong, _ := inCage(t.TempDir(), archive, InnerLinks); wrong != "" {
 			t.Fatal(wrong)
 		}
 	})
