@@ -22,7 +22,7 @@ func TestChild(t *testing.T) {
 		t.Skip("runs only as the child of TestKilledAtAnyPoint")
 	}
 	b := need(t)
-	d, err := New(Config{StateDir: dir, Runsc: b.runsc, Boxd: os.Getenv("PSBX_TEST_BOXD")})
+	d, err := New(Config{StateDir: dir, Runsc: b.runsc, Boxd: b.boxd})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,12 +78,13 @@ func TestKilledAtAnyPoint(t *testing.T) {
 	if err := r.d.Close(); err != nil { // the child holds the resolver's address
 		t.Fatal(err)
 	}
-	points := []struct {
+	type point struct {
 		word  string
 		after time.Duration
-	}{
-		{"ready", 0}, {"ready", 5 * time.Millisecond}, {"ready", 20 * time.Millisecond}, {"ready", 45 * time.Millisecond},
-		{"ready", 80 * time.Millisecond}, {"ready", 140 * time.Millisecond}, {"created", 0}, {"created", 15 * time.Millisecond},
+	}
+	points := []point{{"created", 0}, {"created", 15 * time.Millisecond}}
+	for _, ms := range []time.Duration{0, 10, 25, 45, 70, 100, 140, 200, 280} {
+		points = append(points, point{"ready", ms * time.Millisecond})
 	}
 	for _, p := range points {
 		s := r.spec()

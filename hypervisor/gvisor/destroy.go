@@ -46,6 +46,9 @@ func (d *Driver) destroy(ctx context.Context, id hypervisor.ID) error {
 			return err
 		}
 	}
+	if err := d.runsc.forget(ctx, id); err != nil {
+		return err
+	}
 	if err := unmount(d.dir.root(id), d.dir.disk(id)); err != nil {
 		return err
 	}
@@ -99,10 +102,10 @@ func (d *Driver) sweepTrash() {
 // unmount takes mounts away in the order given; what is not mounted is fine.
 func unmount(points ...string) error {
 	for _, p := range points {
-		for {
-			err := unix.Unmount(p, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
+		for { // more than once: a crash between two mounts may have stacked them
+			err := unmountOne(p)
 			if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) {
-				break // no mount (any more): a crash between two mounts may have stacked them
+				break
 			}
 			if err != nil {
 				return fmt.Errorf("unmounting %s: %w", p, err)
@@ -110,4 +113,16 @@ func unmount(points ...string) error {
 		}
 	}
 	return nil
+}
+
+// unmountOne waits a moment for whoever still looks into the mount, then takes it away
+// under them: its device goes when the last of them does.
+func unmountOne(point string) error {
+	for wait := time.Millisecond; wait < time.Second; wait *= 2 {
+		if err := unix.Unmount(point, unix.UMOUNT_NOFOLLOW); !errors.Is(err, unix.EBUSY) {
+			return err
+		}
+		time.Sleep(wait)
+	}
+	return unix.Unmount(point, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
 }

@@ -6,10 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -93,24 +92,48 @@ func startTime(pid int) (start string, dead bool, err error) {
 
 // killAll ends every process that has the bundle on its command line: the sandbox, its
 // file server, and a runsc still at work on it. It is how a machine ends whose records are
-// lost or whose sandbox answers nothing.
+// lost or whose sandbox answers nothing. When it returns, their files are closed too.
 func killAll(ctx context.Context, bundle string) error {
 	ctx, cancel := context.WithTimeout(ctx, killLimit)
 	defer cancel()
-	for wait := time.Millisecond; ; wait = min(2*wait, 50*time.Millisecond) {
-		pids, err := withArgument("--bundle=" + bundle)
+	arg := "--bundle=" + bundle
+	for { // again, because a runsc at work may have started one more
+		pids, err := withArgument(arg)
 		if err != nil || len(pids) == 0 {
 			return err
 		}
 		for _, pid := range pids {
-			if err := unix.Kill(pid, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
+			if err := kill(ctx, pid, arg); err != nil {
 				return fmt.Errorf("killing process %d: %w", pid, err)
 			}
 		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("processes %v outlive SIGKILL: %w", pids, ctx.Err())
-		case <-time.After(wait):
+	}
+}
+
+// kill ends the process if it still is the one with the argument, and waits for its end.
+func kill(ctx context.Context, pid int, arg string) error {
+	fd, err := unix.PidfdOpen(pid, 0)
+	if errors.Is(err, unix.ESRCH) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	if !hasArgument(pid, arg) {
+		return nil // ended meanwhile, or the number is another process's by now
+	}
+	if err := unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
+		return err
+	}
+	ended := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+	for {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		const pause = 20 // ms between looks at ctx
+		if n, err := unix.Poll(ended, pause); n > 0 || err != nil && !errors.Is(err, unix.EINTR) {
+			return err
 		}
 	}
 }
@@ -127,17 +150,15 @@ func withArgument(arg string) ([]int, error) {
 		if err != nil {
 			continue
 		}
-		// An unreadable command line is a process that ended, or a zombie: it is empty.
-		cmdline, err := os.ReadFile(filepath.Join("/proc", e.Name(), "cmdline"))
-		if err != nil {
-			continue
-		}
-		for a := range strings.SplitSeq(string(cmdline), "\x00") {
-			if a == arg {
-				pids = append(pids, pid)
-				break
-			}
+		if hasArgument(pid, arg) {
+			pids = append(pids, pid)
 		}
 	}
 	return pids, nil
+}
+
+// hasArgument is false for a process that ended: its command line is empty.
+func hasArgument(pid int, arg string) bool {
+	cmdline, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	return err == nil && slices.Contains(strings.Split(string(cmdline), "\x00"), arg)
 }

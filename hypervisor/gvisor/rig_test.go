@@ -54,6 +54,9 @@ var findBackend = sync.OnceValues(func() (backend, error) {
 		return b, err
 	}
 	b.root = img.Path
+	if b.boxd = os.Getenv("PSBX_TEST_BOXD"); b.boxd != "" {
+		return b, nil // a child of these tests
+	}
 	b.boxd = filepath.Join(os.TempDir(), "psbx-test-agent-"+strconv.Itoa(os.Getpid()))
 	build := exec.CommandContext(ctx, "go", "build", "-o", b.boxd, "./testdata/agent")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
@@ -82,7 +85,7 @@ func findRunsc() (string, error) {
 
 func TestMain(m *testing.M) {
 	code := m.Run()
-	if b, err := findBackend(); err == nil {
+	if b, err := findBackend(); err == nil && os.Getenv("PSBX_TEST_BOXD") == "" {
 		os.Remove(b.boxd)
 	}
 	os.Exit(code)
@@ -314,8 +317,9 @@ func (r *rig) leaks() []string {
 		r.Fatal(err)
 	}
 	add("network", held...)
-	records, _ := filepath.Glob(r.d.dir.runsc() + "/*_sandbox*")
-	add("runsc record", records...)
+	records, _ := filepath.Glob(r.d.dir.runsc() + "/*_*")
+	sockets, _ := filepath.Glob(r.d.dir.runsc() + "/*.sock")
+	add("runsc file", append(records, sockets...)...)
 	for _, id := range r.ids {
 		cgroups, _ := filepath.Glob("/sys/fs/cgroup/*/psbx/" + string(id))
 		add("cgroup", cgroups...)

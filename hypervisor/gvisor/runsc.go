@@ -3,12 +3,16 @@ package gvisor
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"parallelsandbox/hypervisor"
 )
@@ -61,9 +65,57 @@ func (r runsc) delete(ctx context.Context, id hypervisor.ID) error {
 	return nil
 }
 
-// knows reports whether runsc has records of the machine.
+// forget removes what delete does not know of: a runsc killed while it made a sandbox has
+// made cgroups and files, and no record of them yet.
+func (r runsc) forget(ctx context.Context, id hypervisor.ID) error {
+	for _, pattern := range []string{string(id) + "_*", "runsc-" + string(id) + ".sock"} {
+		files, err := filepath.Glob(filepath.Join(r.root, pattern))
+		if err != nil {
+			return err
+		}
+		for _, f := range files {
+			if err := os.Remove(f); err != nil && !errors.Is(err, os.ErrNotExist) {
+				return err
+			}
+		}
+	}
+	for _, hierarchy := range []string{"", "*"} { // version 2; each controller of version 1
+		groups, err := filepath.Glob(filepath.Join("/sys/fs/cgroup", hierarchy, cgroupOf(id)))
+		if err != nil {
+			return err
+		}
+		for _, g := range groups {
+			if err := removeCgroup(ctx, g); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// removeCgroup waits for the last process in it to be wholly gone.
+func removeCgroup(ctx context.Context, dir string) error {
+	for wait := time.Millisecond; ; wait *= 2 {
+		err := unix.Rmdir(dir)
+		if err == nil || errors.Is(err, unix.ENOENT) {
+			return nil
+		}
+		if !errors.Is(err, unix.EBUSY) || wait > time.Second {
+			return fmt.Errorf("removing cgroup %s: %w", dir, err)
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(wait):
+		}
+	}
+}
+
+func cgroupOf(id hypervisor.ID) string { return "/psbx/" + string(id) }
+
+// knows reports whether runsc has a record of the machine.
 func (r runsc) knows(id hypervisor.ID) bool {
-	found, _ := filepath.Glob(filepath.Join(r.root, string(id)+"_*"))
+	found, _ := filepath.Glob(filepath.Join(r.root, string(id)+"_*.state"))
 	return len(found) > 0
 }
 

@@ -77,7 +77,7 @@ var capabilities = []string{
 
 func (d *Driver) oci(s hypervisor.Spec, port network.Port) ociSpec {
 	spec := baseSpec(s, d.dir.root(s.ID), d.cfg.Boxd, d.dir.socketDir(s.ID))
-	spec.Linux.CgroupsPath = "/psbx/" + string(s.ID)
+	spec.Linux.CgroupsPath = cgroupOf(s.ID)
 	spec.Linux.Namespaces = append(spec.Linux.Namespaces, ociNamespace{Type: "network", Path: port.Namespace})
 	return spec
 }

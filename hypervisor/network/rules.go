@@ -1,9 +1,11 @@
 package network
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/netip"
+	"os/exec"
 	"strings"
 	"sync"
 
@@ -98,6 +100,17 @@ type ruleset struct {
 type ruleState struct {
 	mu    sync.Mutex
 	rules map[string]int // chain -> rules
+}
+
+// TryRules reports whether this kernel takes the rules, without loading any.
+func TryRules(ctx context.Context) error {
+	r := newRuleset(&Network{hash: "trial", slice: netip.MustParsePrefix("10.200.0.0/20")})
+	cmd := exec.CommandContext(ctx, "nft", "--check", "-f", "-")
+	cmd.Stdin = strings.NewReader(r.script)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("nft: %w: %s", err, strings.TrimSpace(string(out)))
+	}
+	return nil
 }
 
 func newRuleset(n *Network) ruleset {
