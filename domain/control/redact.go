@@ -30,13 +30,15 @@ func (r *redactor) cleanAll(texts []string) []string {
 	return texts
 }
 
-// err cleans the sentence of a fault and drops its cause, which may quote anything.
+// err cleans an error. A cause is dropped where anything had to be replaced.
 func (r *redactor) err(err error) error {
-	f, ok := errors.AsType[*fault.Fault](err)
-	if !ok || r.clean(f.Error()) == f.Error() {
+	if err == nil || r.clean(err.Error()) == err.Error() {
 		return err
 	}
-	return fault.New(f.Kind, "%s", r.clean(f.Public))
+	if f, ok := errors.AsType[*fault.Fault](err); ok {
+		return fault.New(f.Kind, "%s", r.clean(f.Public))
+	}
+	return errors.New(r.clean(err.Error()))
 }
 
 func newRedactor(versions, values map[string]string) *redactor {

@@ -47,6 +47,6 @@ func (s *Service) takeBack(ctx context.Context, who Caller, id box.ID, service s
 		err = s.Guests.Wire(ctx, id, WiringOf(out.State))
 	}
 	if err != nil {
-		s.Log.Warn("wiring not taken back yet", "box", id, "err", err)
+		s.Log.Warn("wiring not taken back yet", "box", id, "err", s.cleanErr(ctx, who, err))
 	}
 }

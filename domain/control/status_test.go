@@ -1,0 +1,58 @@
+package control_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"parallelsandbox/domain/box"
+	"parallelsandbox/domain/control"
+	"parallelsandbox/domain/fault"
+)
+
+// The status tells the truth about a box, whatever state it is in.
+func TestStatus(t *testing.T) {
+	h := open(t)
+	id := external(t, h)
+	if _, err := h.Exec(t.Context(), h.Tenant.Caller, control.ExecRequest{Box: id, Cmd: "make", Note: "why"}); err != nil {
+		t.Fatal(err)
+	}
+	st, err := h.Status(t.Context(), h.Tenant.Caller, id)
+	if err != nil || st.State.Phase != box.Running || st.Revision != 4 || !st.Health.OK || st.Health.WiringRevision != 1 ||
+		len(st.Steps) != 1 || st.Steps[0].Text != "make" || st.SceneURL != "http://"+string(id)+".box.localhost:7070" {
+		t.Errorf("status %+v, %v", st, err)
+	}
+	h.Guests.OnHealth(func(context.Context, box.ID) (control.Health, error) {
+		return control.Health{}, errors.New("broken pipe at 0x7f")
+	})
+	st, err = h.Status(t.Context(), h.Tenant.Caller, id)
+	if err != nil || st.Health.OK || st.Health.Detail != "the box does not answer: "+fault.Sentence(errors.New("")) {
+		t.Errorf("health %+v, %v", st.Health, err)
+	}
+	if err := h.Worker.Lose(t.Context(), id, "the host is gone"); err != nil {
+		t.Fatal(err)
+	}
+	st, err = h.Status(t.Context(), h.Tenant.Caller, id)
+	if err != nil || st.State.Phase != box.Lost || st.State.Why != "the host is gone" || st.Health.OK || st.Health.Detail != "the box is interrupted" {
+		t.Errorf("status %+v, %v", st, err)
+	}
+}
+
+// A box that hangs does not hang whoever asks about it.
+func TestStatusOfABoxThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := open(t)
+		id := start(t, h, control.StartRequest{})
+		h.Guests.OnHealth(func(ctx context.Context, _ box.ID) (control.Health, error) {
+			<-ctx.Done()
+			return control.Health{}, ctx.Err()
+		})
+		began := time.Now()
+		st, err := h.Status(t.Context(), h.Tenant.Caller, id)
+		if took := time.Since(began); err != nil || st.Health.OK || took > 2*time.Second {
+			t.Errorf("after %v: %+v, %v", took, st.Health, err)
+		}
+	})
+}
