@@ -3,6 +3,7 @@ package tidy_test
 import (
 	"fmt"
 	"go/ast"
+	"go/token"
 	"maps"
 	"path"
 	"regexp"
@@ -241,14 +242,19 @@ func TestPromisesCanFail(t *testing.T) {
 // sleeps refuses tests that wait for the clock and hope: they are slow where they pass
 // and fail where the machine is slow. Inside testing/synctest a sleep takes no time. One
 // that plays slowness, instead of waiting for something, says so on its line: "not a wait".
+// Between two looks at another process, for x; before(deadline); sleep, there is no other way.
 func sleeps(t *tree) (bad []string) {
 	for _, f := range t.code {
 		paths, names := f.imports()
 		if !f.test && !testKit(f.dir) || slices.Contains(paths, "testing/synctest") {
 			continue
 		}
+		polls := map[token.Pos]bool{}
 		ast.Inspect(f.ast, func(n ast.Node) bool {
-			if sel, ok := n.(*ast.SelectorExpr); ok && sel.Sel.Name == "Sleep" {
+			if loop, ok := n.(*ast.ForStmt); ok && loop.Cond != nil && loop.Post != nil {
+				polls[loop.Post.Pos()] = true
+			}
+			if sel, ok := n.(*ast.SelectorExpr); ok && sel.Sel.Name == "Sleep" && !polls[sel.Pos()] {
 				x, ok := sel.X.(*ast.Ident)
 				line := t.fset.Position(sel.Pos()).Line
 				played := strings.Contains(strings.Split(string(t.text[f.path]), "\n")[line-1], "// not a wait")
@@ -270,6 +276,11 @@ func TestSleepsCanFail(t *testing.T) {
 package a
 import "time"
 func f() { time.Sleep(1) }
+-- a/poll_test.go --
+package a
+import "time"
+func f() { for end := time.Now(); time.Now().Before(end); time.Sleep(1) { time.Sleep(2) } }
+func g() { for ; ; time.Sleep(1) {} }
 -- a/slow_test.go --
 package a
 import "time"
@@ -286,5 +297,5 @@ func f() { time.Sleep(1) }
 package atest
 import "time"
 func f() { time.Sleep(1) }
-`), "a/a_test.go:3", "a/atest/a.go:3")
+`), "a/a_test.go:3", "a/atest/a.go:3", "a/poll_test.go:3", "a/poll_test.go:4")
 }

@@ -14,8 +14,8 @@ import (
 	"testing"
 )
 
-// golden matches the frozen sample of one version of one event.
-var golden = regexp.MustCompile(`^schemas/events/.*\bv[0-9]+\.golden\.json$`)
+// golden matches the frozen sample of one version of one event, or of what all carry.
+var golden = regexp.MustCompile(`^schemas/(events|meta)/.*\bv[0-9]+\.golden\.json$`)
 
 var errNoHistory = errors.New("the whole history is not here")
 
@@ -56,7 +56,7 @@ func firstCommits(root string) (map[string]string, error) {
 	if err != nil || strings.TrimSpace(string(top)) != "" {
 		return nil, fmt.Errorf("%w: the folder lies inside another repository", errNoHistory)
 	}
-	log, err := git(root, "log", "--reverse", "--topo-order", "--no-renames", "--diff-filter=A", "--name-only", "--format=commit %H", "--", "schemas/events")
+	log, err := git(root, "log", "--reverse", "--topo-order", "--no-renames", "--diff-filter=A", "--name-only", "--format=commit %H", "--", "schemas/events", "schemas/meta")
 	if err != nil {
 		return nil, err
 	}
@@ -140,7 +140,12 @@ func TestGoldensCanFail(t *testing.T) {
 	}
 	write(t, root, "schemas/events/box.kept/v1.schema.json", `{}`)
 	commit()
+	write(t, root, "schemas/meta/v1.golden.json", `{}`)
+	commit()
 	check()
+	write(t, root, "schemas/meta/v1.golden.json", `{"a":1}`)
+	check("schemas/meta/v1.golden.json differs")
+	write(t, root, "schemas/meta/v1.golden.json", `{}`)
 
 	write(t, root, "schemas/events/box.kept/v2.golden.json", `{}`)       // growing is fine
 	write(t, root, "schemas/events/box.kept/v1.schema.json", `{"a":{}}`) // a schema is generated
