@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"parallelsandbox/adapters/stdio/jsonrpc"
@@ -45,7 +46,13 @@ type call struct {
 	ctx   context.Context
 	end   context.CancelCauseFunc
 	token json.RawMessage // that the agent wants progress under; nil: it does not
+
+	reported atomic.Int64 // when it last heard of progress, in Unix nanoseconds
 }
+
+// afterProgress is how long an answer keeps behind the last progress of its call. Agents built on the JavaScript SDK
+// look up who wants a report only after they have worked off all that they read at once: with the answer among it, nobody does.
+const afterProgress = 10 * time.Millisecond
 
 // question is a request of the server that the agent has not answered yet.
 type question struct {
@@ -166,6 +173,9 @@ func (p *proxy) request(m jsonrpc.Message, reply replyFunc) {
 		p.mu.Unlock()
 		_, dropped := errors.AsType[cancelledByAgent](context.Cause(ctx))
 		end(nil)
+		if d := afterProgress - time.Since(time.Unix(0, c.reported.Load())); d > 0 {
+			time.Sleep(d)
+		}
 		if dropped {
 			reply(nil)
 			return
@@ -212,6 +222,7 @@ func (p *proxy) progress(c *call, params json.RawMessage) {
 	if err != nil {
 		return // only an object carries a token, and it had one
 	}
+	c.reported.Store(time.Now().UnixNano())
 	p.write(jsonrpc.Message{Method: "notifications/progress", Params: params})
 }
 

@@ -1,16 +1,21 @@
 package stdio
 
 import (
+	"context"
 	_ "embed"
 	"encoding/json"
+	"time"
 
 	"parallelsandbox/adapters/stdio/jsonrpc"
+	"parallelsandbox/domain/fault"
 )
 
 const (
 	syncTool = "sandbox_sync"
 	pullTool = "sandbox_pull"
 )
+
+const listTime = time.Minute
 
 // localTools is how the two tools that run here are described to the agent.
 //
@@ -34,7 +39,9 @@ type toolEntry struct {
 
 // listTools is the server's list with the local tools in it.
 func (p *proxy) listTools(c *call, m jsonrpc.Message) jsonrpc.Message {
-	answer, err := p.forward(c.ctx, c, m, true)
+	ctx, cancel := context.WithTimeoutCause(c.ctx, listTime, fault.New(fault.Timeout, "%s did not list its tools within %s; try again", p.cfg.MCPURL, listTime))
+	defer cancel()
+	answer, err := p.forward(ctx, c, m, true)
 	if err != nil {
 		return protocolFault(err)
 	}

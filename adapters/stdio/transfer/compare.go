@@ -146,7 +146,7 @@ func (s *Service) compareInBox(ctx context.Context, job *job, manifest []byte, n
 	}
 	raw, err := s.tools.CallTool(ctx, "sandbox_exec", map[string]any{
 		"id": job.ID, "timeoutSec": 600, "note": note,
-		"cmd": fmt.Sprintf("python3 %s/compare.py %s/manifest %s", scratch, scratch, quote(job.Dest)),
+		"cmd": fmt.Sprintf("python3 -I -S %s/compare.py %s/manifest %s", scratch, scratch, quote(job.Dest)),
 	})
 	if err != nil {
 		return nil, err

@@ -82,7 +82,6 @@ func (s *Service) Sync(ctx context.Context, raw json.RawMessage, report func(Rep
 	for attempt := 1; ; attempt++ {
 		err := s.attempt(ctx, j, g, &result)
 		if err == nil {
-			g.set(100, true, "%d of %d files sent", result.SentFiles, result.Files)
 			return result, nil
 		}
 		if attempt == syncAttempts || !repeatable(err) || ctx.Err() != nil {
