@@ -8,6 +8,7 @@ package control
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"time"
 
@@ -76,10 +77,15 @@ func New(p Parts) *Service { return &Service{Parts: p} }
 // box carries out one command on a box in the name of who.
 func (s *Service) box(ctx context.Context, who Caller, id box.ID, cmd box.Command) (decider.Outcome[box.State, box.Event], error) {
 	command := s.NewID()
-	return s.Boxes.Execute(ctx, box.StreamOf(id), cmd, func(st box.State, e *ledger.Entry) {
+	out, err := s.Boxes.Execute(ctx, box.StreamOf(id), cmd, func(st box.State, e *ledger.Entry) {
 		e.ID, e.At = s.NewID(), s.Now()
 		e.Meta = ledger.Meta{Actor: who.actor(), Command: command, Correlation: correlation(ctx), Wiring: st.WiringRevision}
 	})
+	if errors.Is(err, ledger.ErrInvalid) {
+		// Control characters and names of secrets make a text longer than it came in.
+		err = fault.New(fault.TooLarge, "the texts of this call are too long to be recorded; put a long script into a file with sandbox_sync").Because(err)
+	}
+	return out, err
 }
 
 // tenant carries out one command on the caller's tenant.

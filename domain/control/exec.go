@@ -91,6 +91,9 @@ func checkExec(r ExecRequest) (time.Duration, error) {
 	case len(r.Note) > box.MaxText:
 		return 0, fault.New(fault.Invalid, "note has at most %d bytes", box.MaxText)
 	}
+	if err := checkPath("cwd", r.Cwd); err != nil {
+		return 0, err
+	}
 	for name := range r.Env {
 		if !envRE.MatchString(name) {
 			return 0, fault.New(fault.Invalid, "%q cannot be the name of an environment variable", name)

@@ -1,6 +1,7 @@
 package control
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"path"
@@ -14,6 +15,16 @@ import (
 // LinkLife is how long a download link works.
 const LinkLife = time.Hour
 
+// MaxPath bounds a path in a box, in bytes: Linux takes no longer one.
+const MaxPath = 4096
+
+func checkPath(what, name string) error {
+	if len(name) > MaxPath {
+		return fault.New(fault.Invalid, "%s has at most %d bytes", what, MaxPath)
+	}
+	return nil
+}
+
 // SyncRequest is a working tree on its way into a box.
 type SyncRequest struct {
 	Box     box.ID
@@ -24,6 +35,9 @@ type SyncRequest struct {
 
 // Sync unpacks a working tree under /work/<dest>.
 func (s *Service) Sync(ctx context.Context, who Caller, r SyncRequest) (Put, error) {
+	if err := cmp.Or(checkPath("dest", r.Dest), checkPath("repo", r.Repo)); err != nil {
+		return Put{}, err
+	}
 	if _, err := s.usable(ctx, who, r.Box); err != nil {
 		return Put{}, err
 	}
@@ -50,6 +64,9 @@ type Download struct {
 // Get copies a file or directory out of the box and signs a link to the copy: what the
 // link gives does not change, and outlives the box.
 func (s *Service) Get(ctx context.Context, who Caller, id box.ID, name string) (Download, error) {
+	if err := checkPath("path", name); err != nil {
+		return Download{}, err
+	}
 	if _, err := s.usable(ctx, who, id); err != nil {
 		return Download{}, err
 	}

@@ -60,6 +60,26 @@ func TestSync(t *testing.T) {
 	}
 }
 
+// A path that is too long to be one is refused before anything is done.
+func TestLongPaths(t *testing.T) {
+	h := open(t)
+	id := start(t, h, control.StartRequest{})
+	long := strings.Repeat("d", control.MaxPath+1)
+	for what, do := range map[string]func() error{
+		"dest": func() error {
+			_, err := h.Sync(t.Context(), h.Tenant.Caller, control.SyncRequest{Box: id, Dest: long, Archive: strings.NewReader("")})
+			return err
+		},
+		"repo": func() error {
+			_, err := h.Sync(t.Context(), h.Tenant.Caller, control.SyncRequest{Box: id, Repo: long, Archive: strings.NewReader("")})
+			return err
+		},
+		"path": func() error { _, err := h.Get(t.Context(), h.Tenant.Caller, id, long); return err },
+	} {
+		refused(t, do(), fault.Invalid, what+" has at most 4096 bytes")
+	}
+}
+
 // What was uploaded is noted although the caller has gone.
 func TestSyncIsNotedWhenTheCallerIsGone(t *testing.T) {
 	h := open(t)
