@@ -12,20 +12,19 @@ func doctor(c *wire.Config) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "doctor", Short: "Say what this machine lacks to run boxes, with the command that mends it", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			out, missing := cmd.OutOrStdout(), 0
-			for _, f := range c.Examine(cmd.Context()) {
-				if f.OK {
-					fmt.Fprintf(out, "ok       %-14s %s\n", f.What, f.Detail)
-					continue
-				}
-				missing++
-				fmt.Fprintf(out, "missing  %-14s %s\n         mend it: %s\n", f.What, f.Detail, f.Mend)
+			out := cmd.OutOrStdout()
+			problems := c.Examine(cmd.Context())
+			for _, p := range problems {
+				fmt.Fprintf(out, "missing: %s\n  mend it: %s\n", p.What, p.Mend)
 			}
-			if missing > 0 {
-				return fmt.Errorf("%d things are missing", missing)
+			switch len(problems) {
+			case 0:
+				fmt.Fprintf(out, "Nothing is missing. Boxes will run with the driver %s.\n", c.Driver)
+				return nil
+			case 1:
+				return fmt.Errorf("1 thing is missing")
 			}
-			fmt.Fprintf(out, "\nBoxes will run with the driver %s.\n", c.Driver)
-			return nil
+			return fmt.Errorf("%d things are missing", len(problems))
 		},
 	}
 	machineFlags(cmd.Flags(), c)

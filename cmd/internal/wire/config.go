@@ -116,7 +116,7 @@ func find(what string, paths ...string) (string, error) {
 			return filepath.Abs(p)
 		}
 	}
-	return "", errors.New(what + " was not found; run psbx doctor to see what is missing")
+	return "", errors.New(what + " was not found beside psbx; make demo installs it")
 }
 
 // beside returns the path of a program that lies beside this one.
