@@ -44,6 +44,7 @@ func New(c Config, next http.Handler) http.Handler {
 		Transport:      e.transport(),
 		ModifyResponse: ownCookies,
 		ErrorHandler:   e.failed,
+		FlushInterval:  -1, // what an app sends slowly is seen as it comes
 		BufferPool:     &buffers{},
 		ErrorLog:       slog.NewLogLogger(c.Log.Handler(), slog.LevelDebug),
 	}

@@ -336,13 +336,16 @@ func TestEventStreamIsNotHeldBack(t *testing.T) {
 	next := make(chan struct{})
 	w.serve(id, 3000, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", r.URL.Query().Get("type"))
+		if r.URL.Query().Get("type") == "text/csv" {
+			w.Header().Set("Content-Length", fmt.Sprint(3*len("data: 0\n\n"))) // slow, but of known length
+		}
 		for i := range 3 {
 			fmt.Fprintf(w, "data: %d\n\n", i)
 			w.(http.Flusher).Flush()
 			<-next // nothing more until the visitor has seen this
 		}
 	})
-	for _, kind := range []string{"text/event-stream", "text/plain"} {
+	for _, kind := range []string{"text/event-stream", "text/plain", "text/csv"} {
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 		defer cancel()
 		req, _ := http.NewRequestWithContext(ctx, "GET", "http://"+string(id)+".box.localhost:7070/?type="+kind, nil)
@@ -426,12 +429,13 @@ func TestEarlyAnswerReachesAVisitorWhoStillSends(t *testing.T) {
 	w := open(t)
 	id := w.start()
 	w.serve(id, 3000, func(w http.ResponseWriter, _ *http.Request) {
+		http.NewResponseController(w).EnableFullDuplex() // the app does not wait for the rest
 		http.Error(w, "too much", http.StatusRequestEntityTooLarge)
 	})
 	up, in := io.Pipe()
-	defer in.Close()
-	go io.Copy(in, bytes.NewReader(make([]byte, 1<<20))) // and then nothing, with the body left open
+	go io.Copy(in, bytes.NewReader(make([]byte, 1<<10))) // and then nothing, with the body left open
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	context.AfterFunc(ctx, func() { in.Close() }) // a client that is cancelled still waits for its body
 	defer cancel()
 	req, _ := http.NewRequestWithContext(ctx, "POST", "http://"+string(id)+".box.localhost:7070/", up)
 	if resp, body := w.send(req); resp.StatusCode != http.StatusRequestEntityTooLarge || body != "too much\n" {

@@ -136,8 +136,8 @@ fetch(url, {method: "POST", body, duplex: "half", headers: {authorization: "Bear
 			w = narrow
 		}
 		url, key := w.server.URL+c.path, c.key
-		if strings.Contains(url, "$BOX") {
-			url = strings.Replace(url, "$BOX", string(w.start()), 1)
+		if before, after, ok := strings.Cut(url, "$BOX"); ok {
+			url = before + string(w.start()) + after
 		}
 		if key == "" {
 			key = w.Tenant.Key.Secret
@@ -163,6 +163,37 @@ fetch(url, {method: "POST", body, duplex: "half", headers: {authorization: "Bear
 			if err != nil || !strings.Contains(string(out), status) {
 				t.Errorf("%s with %s: %v %s", name, client, err, out)
 			}
+		}
+	}
+}
+
+// A simple client sends everything and only then looks for an answer.
+func TestEarlyRefusalReachesClientsThatReadLast(t *testing.T) {
+	w := open(t, func(c *rest.Config) { c.MaxUpload = 4 << 20 })
+	id := w.start()
+	for name, c := range refusals {
+		key := c.key
+		if key == "" {
+			key = w.Tenant.Key.Secret
+		}
+		conn := dial(t, w)
+		size := 16 << 20 // more than the sockets between hold
+		length := fmt.Sprintf("Content-Length: %d", size)
+		if name == "not gzip" || name == "no box" {
+			length = "Transfer-Encoding: chunked"
+		}
+		fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n%s\r\n\r\n", strings.Replace(c.path, "$BOX", string(id), 1), key, length)
+		body := make([]byte, size)
+		if strings.HasPrefix(length, "T") {
+			body = slices.Concat([]byte(fmt.Sprintf("%x\r\n", size)), body, []byte("\r\n0\r\n\r\n"))
+		}
+		if _, err := conn.Write(body); err != nil {
+			t.Errorf("%s: the client could not finish: %v", name, err)
+			continue
+		}
+		answer, err := io.ReadAll(conn)
+		if err != nil || !strings.HasPrefix(string(answer), "HTTP/1.1 "+c.status) || !strings.Contains(string(answer), "\r\nConnection: close\r\n") {
+			t.Errorf("%s: %v %s", name, err, answer)
 		}
 	}
 }
