@@ -7,10 +7,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"parallelsandbox/adapters/sqlite"
 	"parallelsandbox/cmd/internal/wire"
 	"parallelsandbox/domain/ledger"
 )
@@ -76,30 +79,50 @@ func actor(a ledger.Actor) string {
 }
 
 func ledgerVerify(c *wire.Config) *cobra.Command {
-	return &cobra.Command{
+	var noted []string
+	cmd := &cobra.Command{
 		Use: "verify", Short: "Check that the ledger is whole, unchanged, and readable by this program", Args: cobra.NoArgs,
+		Long: "Check that the ledger is whole, unchanged, and readable by this program. It ends with a mark: kept elsewhere and\n" +
+			"given back with --mark, it proves later that nothing before it was changed or cut off.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			marks, err := readMarks(noted)
+			if err != nil {
+				return err
+			}
 			s, err := wire.ReadStores(*c)
 			if err != nil {
 				return err
 			}
 			defer s.Close()
-			return verify(cmd, s)
+			return verify(cmd, s, marks)
 		},
 	}
+	cmd.Flags().StringSliceVar(&noted, "mark", nil, "a mark of an earlier verification, position:digest; repeatable")
+	return cmd
+}
+
+func readMarks(noted []string) (marks []sqlite.Mark, err error) {
+	for _, text := range noted {
+		position, digest, _ := strings.Cut(text, ":")
+		n, err := strconv.ParseUint(position, 10, 64)
+		if err != nil || digest == "" {
+			return nil, fmt.Errorf("mark %q is not position:digest as an earlier verification printed it", text)
+		}
+		marks = append(marks, sqlite.Mark{Position: ledger.Position(n), Digest: digest})
+	}
+	return marks, nil
 }
 
 // verify checks the file, and then that today's code can read and fold every event.
-func verify(cmd *cobra.Command, s *wire.Stores) error {
-	report, err := s.Ledger.Verify(cmd.Context())
+func verify(cmd *cobra.Command, s *wire.Stores, marks []sqlite.Mark) error {
+	report, err := s.Ledger.Verify(cmd.Context(), marks...)
 	if err != nil {
 		return fmt.Errorf("ledger verify: %w", err)
 	}
 	if err := s.Foldable(cmd.Context()); err != nil {
 		return fmt.Errorf("ledger verify: %w", err)
 	}
-	fmt.Fprintf(cmd.OutOrStdout(), "%d events on %d streams; everything up to position %d has the digest %s\nledger verify: ok\n",
-		report.Events, report.Streams, report.Head.Position, report.Head.Digest)
+	fmt.Fprintf(cmd.OutOrStdout(), "%d events on %d streams\nmark %d:%s\nledger verify: ok\n", report.Events, report.Streams, report.Head.Position, report.Head.Digest)
 	return nil
 }
 
