@@ -130,8 +130,8 @@ const fs = require("fs"), [url, key, file, streamed] = process.argv.slice(1);
 const body = streamed ? fs.createReadStream(file) : fs.readFileSync(file);
 fetch(url, {method: "POST", body, duplex: "half", headers: {authorization: "Bearer " + key}})
   .then(async r => console.log(r.status, (await r.json()).code)).catch(e => console.log("failed", e.cause || e));`
-	for name, c := range refusals {
-		w := wide
+	for _, name := range []string{"no key", "over limit"} { // the way to the answer is the same for all
+		w, c := wide, refusals[name]
 		if name == "over limit" {
 			w = narrow
 		}
@@ -150,9 +150,6 @@ fetch(url, {method: "POST", body, duplex: "half", headers: {authorization: "Bear
 			"node":         {"node", "-e", node, url, key, large},
 			"node stream":  {"node", "-e", node, url, key, large, "yes"},
 		} {
-			if name != "no key" && name != "over limit" && client != "curl, hasty" && client != "node stream" {
-				continue // the way to the answer is the same
-			}
 			ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 			out, err := exec.CommandContext(ctx, args[0], args[1:]...).CombinedOutput()
 			cancel()
