@@ -129,10 +129,6 @@ func TestDiskLimitStopsAFiller(t *testing.T) {
 	filler.alive()
 	neighbour.ok("head -c 100M /dev/zero >/fill && rm /fill")
 	filler.ok("rm /fill && head -c 20M /dev/zero >/work/again")
-	// Many small files fill a disk too.
-	if _, code := filler.sh("mkdir /work/many && cd /work/many && for i in $(seq 40000); do : >$i || exit 1; done"); code == 0 {
-		t.Log("40 000 empty files fit")
-	}
 	filler.alive()
 }
 

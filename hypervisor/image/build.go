@@ -103,7 +103,8 @@ func (b builder) build(ctx context.Context, home string, img Image) error {
 // bootstrap runs the tool in process and mount namespaces of its own: when it or we are
 // killed, no process and no mount of it is left, so that deleting the tree deletes no more.
 func (b builder) bootstrap(ctx context.Context, root string, r Recipe, sources []string) error {
-	args := []string{"--mode=root", "--variant=minbase", `--aptopt=Acquire::Languages "none"`}
+	// One sync at the end replaces dpkg's after every file, here and in machines.
+	args := []string{"--mode=root", "--variant=minbase", `--aptopt=Acquire::Languages "none"`, "--dpkgopt=force-unsafe-io"}
 	for _, option := range proxyOptions(ctx) {
 		args = append(args, "--aptopt="+option)
 	}
