@@ -55,7 +55,8 @@ type Driver interface {
 type Machine interface {
 	ID() ID
 	// Conn returns the next connection the guest's agent dials out to us. It waits
-	// until there is one, the machine is gone (ErrNotFound) or ctx ends.
+	// until there is one, the machine is gone (ErrNotFound) or ctx ends. The agent
+	// holds one at a time: the next comes when the last is closed.
 	Conn(ctx context.Context) (net.Conn, error)
 	// Wait returns when the machine is gone, however that happened.
 	Wait(ctx context.Context) (Exit, error)
@@ -63,6 +64,6 @@ type Machine interface {
 
 // Exit says how a machine ended.
 type Exit struct {
-	Code   int
+	Code   int // -1 where the driver cannot know it
 	Reason string
 }

@@ -15,7 +15,7 @@ import (
 	"parallelsandbox/hypervisor"
 )
 
-// TestChild is no test of its own: killed tests re-run this binary into it.
+// TestChild is the process that TestKilledAtAnyPoint kills, and nothing by itself.
 func TestChild(t *testing.T) {
 	dir := os.Getenv("PSBX_TEST_CHILD")
 	if dir == "" {
