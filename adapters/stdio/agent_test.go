@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -15,8 +14,6 @@ import (
 
 	"parallelsandbox/adapters/stdio/jsonrpc"
 )
-
-func runtimeYield() { runtime.Gosched() }
 
 // testAgent is an agent that started the adapter and speaks to it.
 type testAgent struct {

@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -71,7 +72,7 @@ func (f *fakeServer) start() {
 		if l, err = net.Listen("tcp", f.addr); err == nil {
 			break
 		}
-		runtimeYield()
+		runtime.Gosched()
 	}
 	if err != nil {
 		f.t.Fatal(err)
@@ -292,6 +293,8 @@ func (f *fakeServer) execTool(ctx context.Context, r mcp.CallToolRequest) (*mcp.
 	cmd := exec.CommandContext(ctx, "bash", "-c", command)
 	var stdout, stderr bytes.Buffer
 	cmd.Dir, cmd.Stdout, cmd.Stderr = f.work, &stdout, &stderr
+	// The system's own Python first, as in a box: the shims of version managers take seconds to start.
+	cmd.Env = append(os.Environ(), "PATH=/usr/bin:/bin:"+os.Getenv("PATH"))
 	code := 0
 	if err := cmd.Run(); err != nil {
 		code = cmd.ProcessState.ExitCode()

@@ -304,7 +304,7 @@ func TestSyncReportsProgressThatGrows(t *testing.T) {
 	params["_meta"] = map[string]any{"progressToken": "p"}
 	a.success(a.request("tools/call", params))
 	last, n := -1.0, a.count("notifications/progress")
-	if n < 4 {
+	if n < 3 { // one for each phase: choosing, comparing, sending
 		t.Errorf("only %d reports", n)
 	}
 	for range n {
@@ -317,7 +317,7 @@ func TestSyncReportsProgressThatGrows(t *testing.T) {
 		}
 		last = r.Progress
 	}
-	if last < 40 || last > 100 {
+	if last < 25 || last > 100 {
 		t.Errorf("ends at %v", last)
 	}
 }
