@@ -55,8 +55,10 @@ func (s *Service) Start(ctx context.Context, who Caller, r StartRequest) (Starte
 	if err != nil {
 		return Started{}, s.giveUp(ctx, who, id, r, err)
 	}
-	if st.Phase == box.Ended && st.ReadyAt.IsZero() {
-		s.releaseSlot(ctx, who, id)
+	if st.ReadyAt.IsZero() { // it has ended, or was told to, before it came up
+		if st.Phase.Terminal() {
+			s.releaseSlot(ctx, who, id)
+		}
 		return Started{}, fault.New(fault.Unavailable, "the box could not be started: %s. %s", st.Why, again(r))
 	}
 	if err := box.Usable(st); err != nil && r.IdempotencyKey == "" {

@@ -280,8 +280,9 @@ func TestACallerThatGoesAway(t *testing.T) {
 			t.Fatalf("err = %v", err)
 		}
 		h.Worker.ReleaseBoots()
-		if back := start(t, h, control.StartRequest{IdempotencyKey: "k"}); back != id {
-			t.Errorf("came back to %s, want %s", back, id)
+		back, err := h.Start(t.Context(), h.Tenant.Caller, control.StartRequest{IdempotencyKey: "k"})
+		if err != nil || back.ID != id || back.Status != box.Running {
+			t.Errorf("came back to %+v, %v; want %s", back, err, id)
 		}
 	})
 }
@@ -298,10 +299,7 @@ func TestABoxThatIsStoppedWhileItBootsDoesNotStart(t *testing.T) {
 	if err := h.Stop(t.Context(), h.Tenant.Caller, id); err != nil {
 		t.Fatal(err)
 	}
-	err := <-done
-	if k := fault.KindOf(err); k != fault.Terminated && k != fault.Unavailable {
-		t.Errorf("the start ended with %v", err)
-	}
+	refused(t, <-done, fault.Unavailable, "could not be started: stopped by its tenant")
 	h.Worker.ReleaseBoots()
 	if got := types(t, h, id); got != "requested stopping terminated" {
 		t.Errorf("events: %s", got)

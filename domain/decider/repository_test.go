@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -46,6 +47,7 @@ type store struct {
 	read         int
 	appends      int
 	beforeAppend func(n int)
+	afterRead    func() // after a stream was read to its end
 	appendErr    error
 	readErr      error
 }
@@ -63,6 +65,12 @@ func (s *store) Read(ctx context.Context, name ledger.Stream, after ledger.Revis
 			if !yield(r, err) {
 				return
 			}
+		}
+		s.mu.Lock()
+		after := s.afterRead
+		s.mu.Unlock()
+		if after != nil {
+			after()
 		}
 	}
 }
@@ -318,6 +326,51 @@ func TestConcurrentCommandsOnOneStream(t *testing.T) {
 		if st, rev, err := r.Load(t.Context(), stream); st != limit || rev != limit || err != nil {
 			t.Errorf("loaded %d at %d, %v", st, rev, err)
 		}
+	}
+}
+
+// Commands of one process do not lose races among themselves.
+func TestCommandsOfOneProcessTakeTurns(t *testing.T) {
+	s, r := open(t, 10)
+	s.beforeAppend = func(int) { runtime.Gosched() }
+	var wg sync.WaitGroup
+	const callers = 100
+	for range callers {
+		wg.Go(func() {
+			if _, err := r.Execute(t.Context(), stream, add{1, callers}, stamp); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if s.appends != callers {
+		t.Errorf("%d commands took %d appends", callers, s.appends)
+	}
+}
+
+// A load that was slow does not put back what is older than what is known by now.
+func TestASlowLoadTakesNothingBack(t *testing.T) {
+	s, r := open(t, 10)
+	appendTo(t, s, stream, 0, added{1})
+	reading, goOn := make(chan struct{}), make(chan struct{})
+	s.afterRead = func() { close(reading); <-goOn }
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if st, _, err := r.Load(t.Context(), stream); st != 1 || err != nil {
+			t.Errorf("the slow load gives %d, %v", st, err)
+		}
+	}()
+	<-reading
+	s.mu.Lock()
+	s.afterRead = nil
+	s.mu.Unlock()
+	execute(t, r, stream, 10)
+	close(goOn)
+	<-done
+	s.reads()
+	if st, _, err := r.Load(t.Context(), stream); st != 11 || err != nil || s.reads() != 0 {
+		t.Errorf("loaded %d, %v, and read what was known already", st, err)
 	}
 }
 
