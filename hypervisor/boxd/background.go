@@ -3,6 +3,7 @@ package boxd
 import (
 	"net/http"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -12,6 +13,9 @@ import (
 
 // maxJobs bounds the list of background processes; the oldest that ended is forgotten first.
 const maxJobs = 500
+
+// maxCmd bounds what is remembered of a command, which may be a whole script.
+const maxCmd = 1000
 
 // job is one background process. It belongs to no connection: it outlives the host's and,
 // being a child of boxd, a freeze of the box.
@@ -37,7 +41,7 @@ func (a *Agent) background(w http.ResponseWriter, r *http.Request, q protocol.Ex
 		return err
 	}
 	j := &job{
-		Background: protocol.Background{ID: id, Cmd: q.Cmd, PID: p.PID, Log: name, Running: true, StartedAt: time.Now()},
+		Background: protocol.Background{ID: id, Cmd: strings.ToValidUTF8(strings.Clone(q.Cmd[:min(len(q.Cmd), maxCmd)]), ""), PID: p.PID, Log: name, Running: true, StartedAt: time.Now()},
 		proc:       p,
 		marker:     marker,
 	}

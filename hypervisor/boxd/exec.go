@@ -62,22 +62,26 @@ func (a *Agent) foreground(w http.ResponseWriter, r *http.Request, q protocol.Ex
 	for _, o := range []*output{out, errs} {
 		copying.Go(func() { o.copy(s, &a.bufs) })
 	}
-	timedOut, cancelled := a.await(r.Context(), p, marker, q.TimeoutMs)
+	how := a.await(r.Context(), p, marker, q.TimeoutMs)
 	out.finish()
 	errs.finish()
 	copying.Wait()
 	out.close()
 	errs.close()
-	if cancelled {
+	switch how {
+	case cancelled: // nobody is there to read an answer
 		s.stop()
 		s.idle.Wait()
-		return nil // nobody is there to read an answer
+		return nil
+	case undead:
+		s.end(protocol.Failed, protocol.Errorf(protocol.Internal, "the time of the command was up, but process %d does not end when it is killed", p.PID))
+		return nil
 	}
 	out.sendTail(s)
 	errs.sendTail(s)
 
 	e := protocol.Exit{
-		TimedOut:   timedOut,
+		TimedOut:   how == timedOut,
 		DurationMs: time.Since(began).Milliseconds(),
 		Stdout:     out.count(),
 		Stderr:     errs.count(),
@@ -88,31 +92,54 @@ func (a *Agent) foreground(w http.ResponseWriter, r *http.Request, q protocol.Ex
 	return nil
 }
 
-// await returns when the process ended by itself, or was ended because its time was up or
-// the host went away.
-func (a *Agent) await(ctx context.Context, p *process.Process, m process.Marker, timeoutMs int64) (timedOut, cancelled bool) {
+// outcome is why a foreground command is over.
+type outcome int
+
+const (
+	ended     outcome = iota // by itself
+	timedOut                 // its time was up and it was killed
+	cancelled                // the host went away and it was killed
+	undead                   // its time was up and it cannot be killed
+)
+
+// undeadAfter is how long a killed process may take to be gone: it may be held in the
+// kernel by a file system that does not answer.
+const undeadAfter = 5 * time.Second
+
+// await returns when the command is over.
+func (a *Agent) await(ctx context.Context, p *process.Process, m process.Marker, timeoutMs int64) outcome {
 	var limit <-chan time.Time
 	if timeoutMs > 0 {
 		t := time.NewTimer(time.Duration(timeoutMs) * time.Millisecond)
 		defer t.Stop()
 		limit = t.C
 	}
+	var how outcome
 	select {
 	case <-p.Done():
-		return false, false
+		return ended
 	case <-limit:
-		timedOut = true
+		how = timedOut
 	case <-ctx.Done():
-		cancelled = true
+		how = cancelled
 	}
 	a.procs.KillTree(p.PID, m)
-	<-p.Done()
-	return timedOut, cancelled
+	t := time.NewTimer(undeadAfter)
+	defer t.Stop()
+	select {
+	case <-p.Done():
+		return how
+	case <-t.C:
+		return max(how, undead)
+	}
 }
 
 // start makes the process of a command. The error names what is wrong with the request,
 // or which resource of the box is used up.
 func (a *Agent) start(q protocol.ExecRequest, stdout, stderr int) (*process.Process, process.Marker, error) {
+	if q.TimeoutMs < 0 {
+		return nil, "", protocol.Errorf(protocol.Invalid, "a timeout must not be negative, not %d ms", q.TimeoutMs)
+	}
 	if strings.ContainsRune(q.Cmd, 0) {
 		return nil, "", protocol.Errorf(protocol.Invalid, "the command holds a NUL byte, which no shell can run")
 	}

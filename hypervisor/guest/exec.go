@@ -61,14 +61,24 @@ func (c *Client) Exec(ctx context.Context, q protocol.ExecRequest, sink Sink) (p
 			if err := f.Into(&e); err != nil {
 				return e, fmt.Errorf("%w: %w", ErrLost, err)
 			}
-			if e.Stdout.Seen != at[Stdout] || e.Stderr.Seen != at[Stderr] {
-				return protocol.Exit{}, fmt.Errorf("%w: part of the output is missing", ErrLost)
-			}
-			return e, nil
+			return e, check(e, at[Stdout], at[Stderr])
 		default:
 			return protocol.Exit{}, fmt.Errorf("%w: unexpected frame %d", ErrLost, f.Kind)
 		}
 	}
+}
+
+// check refuses an ending that cannot be true.
+func check(e protocol.Exit, stdout, stderr int64) error {
+	switch {
+	case e.Stdout.Seen != stdout || e.Stderr.Seen != stderr:
+		return fmt.Errorf("%w: part of the output is missing", ErrLost)
+	case e.Code < 0 || e.Code > 255 || e.DurationMs < 0 || len(e.Signal) > 20:
+		return fmt.Errorf("%w: its ending makes no sense", ErrLost)
+	case e.Stdout.Kept < 0 || e.Stdout.Kept > stdout || e.Stderr.Kept < 0 || e.Stderr.Kept > stderr:
+		return fmt.Errorf("%w: its counts make no sense", ErrLost)
+	}
+	return nil
 }
 
 // Spawn starts a background command and returns once it runs.

@@ -1,6 +1,7 @@
 package guest
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -48,9 +49,14 @@ type Download struct {
 	Mode fs.FileMode // permission bits
 
 	call   *call
+	r      *bufio.Reader // of call
 	result protocol.GetResult
 	ended  error
 }
+
+// readAhead is how much of a download is taken from the transport at once. Each taking
+// sends the box word of the room made, and a box is slow to wake.
+const readAhead = 256 << 10
 
 // Get opens a file or directory of the work directory.
 func (c *Client) Get(ctx context.Context, path string) (*Download, error) {
@@ -67,7 +73,7 @@ func (c *Client) Get(ctx context.Context, path string) (*Download, error) {
 		return nil, err
 	}
 	h := k.resp.Header
-	d := &Download{Dir: h.Get(protocol.HeaderKind) == protocol.KindDir, Size: -1, call: k}
+	d := &Download{Dir: h.Get(protocol.HeaderKind) == protocol.KindDir, Size: -1, call: k, r: bufio.NewReaderSize(k, readAhead)}
 	if d.Name, err = url.PathUnescape(h.Get(protocol.HeaderName)); err != nil {
 		d.Name = ""
 	}
@@ -84,7 +90,7 @@ func (d *Download) Read(p []byte) (int, error) {
 	if d.ended != nil {
 		return 0, d.ended
 	}
-	n, err := d.call.Read(p)
+	n, err := d.r.Read(p)
 	if err == io.EOF {
 		err = d.verdict()
 	}
@@ -113,5 +119,8 @@ func (d *Download) Result() protocol.GetResult { return d.result }
 // Close ends the download wherever it is.
 func (d *Download) Close() error {
 	d.call.end()
+	if d.ended == nil {
+		d.ended = fs.ErrClosed
+	}
 	return nil
 }

@@ -17,7 +17,7 @@ type Marker string
 
 const (
 	killPatience = 400 * time.Millisecond // how long a kill holds up an answer
-	killForever  = 5 * time.Second        // how long it goes on after that
+	killForever  = 30 * time.Second       // how long it goes on after that
 	killPause    = 2 * time.Millisecond
 )
 

@@ -48,7 +48,7 @@ type Exit struct {
 // Background is one background process boxd started since the box booted.
 type Background struct {
 	ID        string    `json:"bgId"`
-	Cmd       string    `json:"cmd"`
+	Cmd       string    `json:"cmd"` // its beginning
 	PID       int       `json:"pid"`
 	Log       string    `json:"log"` // path of the output, relative to the work directory
 	Running   bool      `json:"running"`

@@ -24,7 +24,7 @@ type Export struct {
 	Name string      // last element of its path
 	Info fs.FileInfo // of the file itself, links followed
 
-	dir  *Dir
+	dir  *tree
 	file *os.File // a regular file
 	root *os.Root // a directory
 }
@@ -32,21 +32,25 @@ type Export struct {
 // Export opens a path beneath the work directory. Links are followed as long as they stay
 // inside. Pipes, sockets and devices are refused without touching them.
 func (d *Dir) Export(p string) (*Export, error) {
-	rel, info, err := d.find(p)
+	t, err := d.tree()
 	if err != nil {
 		return nil, err
 	}
-	e := &Export{Name: path.Base(path.Join(d.path, rel)), Info: info, dir: d}
+	rel, info, err := t.find(p)
+	if err != nil {
+		return nil, err
+	}
+	e := &Export{Name: path.Base(path.Join(t.path, rel)), Info: info, dir: t}
 	switch {
 	case info.IsDir():
-		e.root, err = d.root.OpenRoot(rel)
+		e.root, err = t.root.OpenRoot(rel)
 	case info.Mode().IsRegular():
-		e.file, e.Info, err = openRegular(d.root, rel)
+		e.file, e.Info, err = openRegular(t.root, rel)
 	default:
-		return nil, protocol.Errorf(protocol.Invalid, "%s is not a file or directory (%s), so it cannot be fetched", d.show(p), info.Mode().Type())
+		return nil, protocol.Errorf(protocol.Invalid, "%s is not a file or directory (%s), so it cannot be fetched", t.show(p), info.Mode().Type())
 	}
 	if err != nil {
-		return nil, d.fault(p, err)
+		return nil, t.fault(p, err)
 	}
 	return e, nil
 }

@@ -30,11 +30,15 @@ const stagePrefix = "intake-"
 // running program needs anyway, and a bad entry at the very end still leaves no trace.
 // Owners in the archive are ignored.
 func (d *Dir) Intake(ctx context.Context, dest string, r io.Reader, l protocol.PutLimits) (protocol.PutResult, error) {
-	under, rest, err := d.resolve(dest)
+	t, err := d.tree()
 	if err != nil {
 		return protocol.PutResult{}, err
 	}
-	in := &intake{dir: d, plan: newPlan(d, path.Join(append([]string{under}, rest...)...)), limits: l, buf: make([]byte, 256<<10)}
+	under, rest, err := t.resolve(dest)
+	if err != nil {
+		return protocol.PutResult{}, err
+	}
+	in := &intake{dir: t, plan: newPlan(t, path.Join(append([]string{under}, rest...)...)), limits: l, buf: make([]byte, 256<<10)}
 	if err := in.open(); err != nil {
 		return protocol.PutResult{}, err
 	}
@@ -50,7 +54,7 @@ func (d *Dir) Intake(ctx context.Context, dest string, r io.Reader, l protocol.P
 
 // intake is one archive on its way.
 type intake struct {
-	dir    *Dir
+	dir    *tree
 	plan   *plan
 	limits protocol.PutLimits
 	stage  *os.File // directory
@@ -79,8 +83,8 @@ func (in *intake) discard() {
 }
 
 // sweep removes staging directories of a boxd that is gone.
-func (d *Dir) sweep() {
-	f, err := d.root.Open(Private)
+func (t *tree) sweep() {
+	f, err := t.root.Open(Private)
 	if err != nil {
 		return
 	}
@@ -88,7 +92,7 @@ func (d *Dir) sweep() {
 	names, _ := f.Readdirnames(-1)
 	for _, n := range names {
 		if strings.HasPrefix(n, stagePrefix) {
-			_ = d.root.RemoveAll(path.Join(Private, n))
+			_ = t.root.RemoveAll(path.Join(Private, n))
 		}
 	}
 }

@@ -33,13 +33,13 @@ type item struct {
 
 // plan is what an archive would do. Nothing in it leads out of the destination.
 type plan struct {
-	dir   *Dir
+	dir   *tree
 	under string // the destination, relative to the work directory
 	items map[string]*item
 	order []*item
 }
 
-func newPlan(d *Dir, under string) *plan {
+func newPlan(d *tree, under string) *plan {
 	return &plan{dir: d, under: under, items: map[string]*item{}}
 }
 

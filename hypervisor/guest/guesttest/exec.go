@@ -32,6 +32,37 @@ func (s *suite) exec(t *testing.T) {
 	t.Run("long command", s.execLong)
 	t.Run("not started", s.execNotStarted)
 	t.Run("order", s.execOrder)
+	t.Run("the work directory made anew", s.execRemade)
+}
+
+// execRemade removes the work directory and makes another, as a clone into it does.
+func (s *suite) execRemade(t *testing.T) {
+	s.sh(t, "cd / && rm -rf %[1]s && mkdir %[1]s && echo new > %[1]s/here", s.WorkDir)
+	if out := s.sh(t, "cat here"); out != "new\n" {
+		t.Fatalf("got %q", out)
+	}
+	if got := s.fetch(t, "here"); got != "new\n" {
+		t.Fatalf("fetched %q", got)
+	}
+	s.upload(t, "", Tar(Entry{Name: "there", Body: "put"}))
+	if out := s.sh(t, "cat %s/there", s.WorkDir); out != "put" {
+		t.Fatalf("got %q", out)
+	}
+	s.sh(t, "cd / && rm -rf %s", s.WorkDir)
+	if out := s.sh(t, "pwd"); out != s.WorkDir+"\n" {
+		t.Fatalf("got %q", out)
+	}
+	s.sh(t, "cd / && rmdir %[1]s && ln -s /etc %[1]s", s.WorkDir)
+	_, err := s.client.Get(ctx(t), "passwd")
+	refused(t, err, protocol.Conflict, s.WorkDir)
+	_, err = s.client.Exec(ctx(t), protocol.ExecRequest{Cmd: "echo ran", Cwd: "."}, nil)
+	refused(t, err, protocol.Conflict, s.WorkDir)
+	if out := s.sh(t, "pwd; rm %s", s.WorkDir); out != "/\n" {
+		t.Fatalf("got %q", out)
+	}
+	if out := s.sh(t, "pwd"); out != s.WorkDir+"\n" {
+		t.Fatalf("got %q", out)
+	}
 }
 
 func (s *suite) execStreams(t *testing.T) {
@@ -308,6 +339,8 @@ func (s *suite) execNotStarted(t *testing.T) {
 	if out := s.sh(t, "ls .sbx/*.log 2>/dev/null | wc -l"); out != "0\n" {
 		t.Fatalf("a process that never ran left a log: %s", out)
 	}
+	_, err = s.client.Exec(ctx(t), protocol.ExecRequest{Cmd: "echo ran", TimeoutMs: -1}, nil)
+	refused(t, err, protocol.Invalid, "-1")
 	_, err = s.client.Exec(ctx(t), protocol.ExecRequest{Cmd: "echo \x00"}, nil)
 	refused(t, err, protocol.Invalid, "NUL")
 }
