@@ -62,7 +62,6 @@ type Option func(*config)
 type config struct {
 	views       func(ledger.Ledger, *ledger.Codec) control.Views
 	startWithin time.Duration
-	plan        tenant.Plan
 	noWorker    bool
 	replica     string
 	restarted   bool
@@ -75,9 +74,6 @@ func WithViews(open func(ledger.Ledger, *ledger.Codec) control.Views) Option {
 
 // WithStartWithin bounds how long a start waits; 10 s without it.
 func WithStartWithin(d time.Duration) Option { return func(c *config) { c.startWithin = d } }
-
-// WithPlan puts the first tenant on another plan.
-func WithPlan(p tenant.Plan) Option { return func(c *config) { c.plan = p } }
 
 // WithoutWorker leaves boxes to the test: nothing makes them ready or takes them down.
 func WithoutWorker() Option { return func(c *config) { c.noWorker = true } }
@@ -109,7 +105,7 @@ func NewLinks() *control.Links {
 // New builds a service over led with two registered tenants.
 func New(t testing.TB, led ledger.Ledger, opts ...Option) *Harness {
 	t.Helper()
-	cfg := config{views: Reference, startWithin: 10 * time.Second, plan: tenant.Free, replica: Replica}
+	cfg := config{views: Reference, startWithin: 10 * time.Second, replica: Replica}
 	for _, o := range opts {
 		o(&cfg)
 	}
@@ -131,8 +127,8 @@ func New(t testing.TB, led ledger.Ledger, opts ...Option) *Harness {
 	})
 	h.Worker = newWorker(t, led, h.Codec, h.Guests, h.Clock)
 	if !cfg.restarted {
-		h.Tenant = h.account(t, "acme", "Acme", cfg.plan)
-		h.Other = h.account(t, "globex", "Globex", tenant.Free)
+		h.Tenant = h.account(t, "acme", "Acme")
+		h.Other = h.account(t, "globex", "Globex")
 	}
 	if !cfg.noWorker {
 		h.Worker.start(t)
@@ -140,10 +136,10 @@ func New(t testing.TB, led ledger.Ledger, opts ...Option) *Harness {
 	return h
 }
 
-func (h *Harness) account(t testing.TB, id tenant.ID, name string, plan tenant.Plan) Account {
+func (h *Harness) account(t testing.TB, id tenant.ID, name string) Account {
 	t.Helper()
 	ctx := context.Background()
-	if err := h.Register(ctx, id, name, plan); err != nil {
+	if err := h.Register(ctx, id, name, tenant.Free); err != nil {
 		t.Fatal(err)
 	}
 	key, err := h.IssueKey(ctx, control.Caller{Tenant: id}, "first")

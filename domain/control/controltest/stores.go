@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"context"
 	"io"
-	"maps"
-	"slices"
 	"sync"
 
 	"parallelsandbox/domain/control"
@@ -78,13 +76,6 @@ func (b *Blobs) Fail(err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.err = err
-}
-
-// Keys lists what is kept, in order.
-func (b *Blobs) Keys() []string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return slices.Sorted(maps.Keys(b.by))
 }
 
 // Put implements control.Blobs.
