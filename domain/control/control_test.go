@@ -2,6 +2,7 @@ package control_test
 
 import (
 	"context"
+	"encoding/json"
 	"strings"
 	"testing"
 	"time"
@@ -30,6 +31,13 @@ func openOn(t *testing.T, led ledger.Ledger, opts ...controltest.Option) *contro
 		for _, r := range h.Records(t) {
 			if err := events.Validate(r.Type, r.Version, r.Data); err != nil {
 				t.Errorf("%s at %d: %v", r.Stream, r.Revision, err)
+			}
+			meta, err := json.Marshal(r.Meta)
+			if err == nil {
+				err = events.ValidateMeta(meta)
+			}
+			if err != nil {
+				t.Errorf("metadata of %s at %d: %v", r.Stream, r.Revision, err)
 			}
 		}
 	})

@@ -51,11 +51,6 @@ func New(led projections.Followed, codec *ledger.Codec, store Store, log *slog.L
 // Run follows the ledger until ctx ends.
 func (v *Views) Run(ctx context.Context) { v.runner.Run(ctx) }
 
-// Status reports every read model.
-func (v *Views) Status(ctx context.Context) ([]projections.Status, error) {
-	return v.runner.Status(ctx)
-}
-
 // Healthy returns what stands still, and nil when nothing does.
 func (v *Views) Healthy(ctx context.Context) error {
 	all, err := v.runner.Status(ctx)
