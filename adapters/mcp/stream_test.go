@@ -368,11 +368,13 @@ func TestConcurrentCallsOfASessionDoNotMix(t *testing.T) {
 	h := hold(w)
 	c := w.connect(w.Tenant.Key.Secret)
 	id := c.box()
-	var all sync.WaitGroup
+	var all, answering sync.WaitGroup
+	answering.Add(calls) // until every one of them is answered by a stream
 	for i := range calls {
 		all.Go(func() {
 			name := fmt.Sprintf("call-%d", i)
 			resp := c.do(http.MethodPost, callWithToken(i, "sandbox_exec", execArgs(id, name), name), nil)
+			answering.Done()
 			before, m := read(t, resp.Body).answer()
 			if string(m.ID) != fmt.Sprint(i) || !strings.Contains(m.Result.Content[0].Text, `"done `+name+`"`) {
 				t.Errorf("%s was answered %+v", name, m)
@@ -387,6 +389,7 @@ func TestConcurrentCallsOfASessionDoNotMix(t *testing.T) {
 	for range calls {
 		h.wait(t)
 	}
+	answering.Wait()
 	for i := range calls {
 		h.release(fmt.Sprintf("call-%d", i))
 	}

@@ -30,7 +30,7 @@ type Slots struct {
 		ledger.Watcher
 	}
 	Tenants *control.Tenants
-	// Open lists the slots that are taken, as of at least pos.
+	// Open lists the slots that are taken, as of at least pos. It may leave out those whose box lives.
 	Open  func(ctx context.Context, pos ledger.Position) ([]Slot, error)
 	Log   *slog.Logger
 	Now   func() time.Time

@@ -49,7 +49,7 @@ type Config struct {
 func Defaults() Config {
 	return Config{
 		Data: "/var/lib/psbx", Listen: "127.0.0.1:7070", Driver: "gvisor", Image: "base",
-		CPUs: 2, MemoryMB: 2048, DiskMB: 10240, Procs: 2048,
+		CPUs: 2, MemoryMB: 2048, DiskMB: 4096, Procs: 2048,
 		StartWithin: 90 * time.Second, Keepalive: 15 * time.Second, Log: slog.Default(),
 	}
 }

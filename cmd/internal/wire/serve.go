@@ -57,6 +57,9 @@ func (r *Running) open(ctx context.Context, l net.Listener) (err error) {
 	if err := c.join(ctx, r.Stores, r.Host); err != nil {
 		return err
 	}
+	if err := r.Settled(ctx); err != nil { // a rebuild of the read models takes its time
+		return fmt.Errorf("read models: %w", err)
+	}
 	if err := recovered(ctx, c, r.Use); err != nil {
 		return fmt.Errorf("recovery: %w", err)
 	}
