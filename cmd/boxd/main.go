@@ -22,7 +22,7 @@ func main() {
 	flag.Parse()
 	log.SetFlags(0)
 
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	ctx, stop := lifetime()
 	defer stop()
 	agent, err := boxd.New(boxd.Options{
 		WorkDir:   *work,
@@ -40,4 +40,15 @@ func main() {
 	if err := agent.Run(ctx); err != nil {
 		log.Fatal(err)
 	}
+}
+
+// lifetime ends with the usual signals, except in a box: there its end is the host's to
+// say, and a stray "pkill" must not take everything down. The signals are caught rather
+// than ignored because children inherit what is ignored.
+func lifetime() (context.Context, context.CancelFunc) {
+	if os.Getpid() == 1 {
+		signal.Notify(make(chan os.Signal, 1), syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT)
+		return context.WithCancel(context.Background())
+	}
+	return signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 }

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"strings"
@@ -178,4 +179,24 @@ func (a *Agent) Run(ctx context.Context, box, cmd string) (Exec, error) {
 	var e Exec
 	err := a.Call(ctx, "sandbox_exec", map[string]any{"id": box, "cmd": cmd}, &e)
 	return e, err
+}
+
+// Request makes one REST request with a key and returns the body of the answer. An answer
+// that is not 2xx is an error that quotes it.
+func Request(ctx context.Context, method, url, key string, body io.Reader) (string, error) {
+	req, err := http.NewRequestWithContext(ctx, method, url, body)
+	if err != nil {
+		return "", err
+	}
+	req.Header.Set("Authorization", "Bearer "+key)
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return "", err
+	}
+	defer res.Body.Close()
+	answer, err := io.ReadAll(res.Body)
+	if err == nil && res.StatusCode/100 != 2 {
+		err = fmt.Errorf("%s %s: %s: %s", method, url, res.Status, answer)
+	}
+	return string(answer), err
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -145,11 +144,11 @@ func listRows(ctx context.Context, b *Bench) ([]Row, error) {
 		if err := run.Settled(ctx); err != nil {
 			return nil, err
 		}
-		times, err := sample(calls, func() error { return fetch(ctx, run.URL+"/v1/boxes?limit=50", run.First.Secret) })
+		times, err := sample(calls, fetch(ctx, run, "/v1/boxes?limit=50"))
 		if err != nil {
 			return nil, err
 		}
-		floor, err := sample(calls, func() error { return fetch(ctx, run.URL+"/healthz", run.First.Secret) })
+		floor, err := sample(calls, fetch(ctx, run, "/healthz"))
 		if err != nil {
 			return nil, err
 		}
@@ -157,24 +156,11 @@ func listRows(ctx context.Context, b *Bench) ([]Row, error) {
 	})
 }
 
-func fetch(ctx context.Context, url, key string) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
+func fetch(ctx context.Context, run *wire.Running, path string) func() error {
+	return func() error {
+		_, err := agent.Request(ctx, http.MethodGet, run.URL+path, run.First.Secret, nil)
 		return err
 	}
-	req.Header.Set("Authorization", "Bearer "+key)
-	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return err
-	}
-	defer res.Body.Close()
-	if _, err := io.Copy(io.Discard, res.Body); err != nil {
-		return err
-	}
-	if res.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s answered %s", url, res.Status)
-	}
-	return nil
 }
 
 const starts = 15

@@ -104,7 +104,8 @@ func (d *Demo) open(ctx context.Context, show *show, dir string) (stage *Staging
 func (d *Demo) play(ctx context.Context, run *wire.Running, a agent.Adapter, story *Story) (err error) {
 	a.Dir, a.Server, a.Key = story.Tree, run.URL, run.First.Secret
 	err = story.show.step("put the secret DEMO_TOKEN into the vault", func() (string, error) {
-		return "", put(ctx, run.URL+"/v1/secrets/DEMO_TOKEN", run.First.Secret, story.Secret)
+		_, err := agent.Request(ctx, http.MethodPut, run.URL+"/v1/secrets/DEMO_TOKEN", run.First.Secret, strings.NewReader(story.Secret))
+		return "", err
 	})
 	if err != nil {
 		return err
@@ -121,24 +122,6 @@ func (d *Demo) play(ctx context.Context, run *wire.Running, a agent.Adapter, sto
 	}
 	defer func() { err = errors.Join(err, story.Agent.Close()) }()
 	return story.play(ctx)
-}
-
-func put(ctx context.Context, url, key, value string) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPut, url, strings.NewReader(value))
-	if err != nil {
-		return err
-	}
-	req.Header.Set("Authorization", "Bearer "+key)
-	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return err
-	}
-	defer res.Body.Close()
-	if res.StatusCode >= 300 {
-		body, _ := io.ReadAll(res.Body)
-		return fmt.Errorf("%s: %s", res.Status, body)
-	}
-	return nil
 }
 
 // audit prints a box's history and its state half-way, and looks for what must not be there.
