@@ -27,7 +27,7 @@ type job struct {
 
 // background starts a command and answers as soon as it runs. Both of its streams are
 // appended to one log in the work directory.
-func (a *Agent) background(w http.ResponseWriter, r *http.Request, q protocol.ExecRequest) error {
+func (a *Agent) background(s *stream, q protocol.ExecRequest) error {
 	id := "bg-" + newID()
 	log, name, err := a.work.Append(id + ".log")
 	if err != nil {
@@ -48,7 +48,7 @@ func (a *Agent) background(w http.ResponseWriter, r *http.Request, q protocol.Ex
 	started := j.Background
 	a.remember(j)
 	go a.mind(j)
-	newStream(r.Context(), w, q.HeartbeatMs).end(protocol.Started, started)
+	s.end(protocol.Started, started)
 	return nil
 }
 

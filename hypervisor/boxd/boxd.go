@@ -81,6 +81,9 @@ func New(o Options) (*Agent, error) {
 	if err != nil {
 		return nil, fmt.Errorf("boxd: %w", err)
 	}
+	if o.Init {
+		allowTracing()
+	}
 	null, err := os.Open(os.DevNull)
 	if err != nil {
 		return nil, fmt.Errorf("boxd: open an empty input: %w", err)
@@ -95,6 +98,13 @@ func New(o Options) (*Agent, error) {
 		null:    null,
 		bufs:    sync.Pool{New: func() any { b := make([]byte, bufSize); return &b }},
 	}, nil
+}
+
+// allowTracing lets debuggers of the box attach to its other processes, which lack the
+// capability that would let them attach to us. Where the setting does not exist, nothing
+// forbids it.
+func allowTracing() {
+	_ = os.WriteFile("/proc/sys/kernel/yama/ptrace_scope", []byte("0"), 0)
 }
 
 // Run serves the host until ctx ends. A lost connection is dialled again; foreground

@@ -25,19 +25,23 @@ func (a *Agent) exec(w http.ResponseWriter, r *http.Request) {
 	if !decode(w, r, &q) {
 		return
 	}
+	// From here on the answer has heartbeats: making a process can take long in a box that
+	// is full of them.
+	s := newStream(r.Context(), w, q.HeartbeatMs)
 	var err error
 	if q.Background {
-		err = a.background(w, r, q)
+		err = a.background(s, q)
 	} else {
-		err = a.foreground(w, r, q)
+		err = a.foreground(r.Context(), s, q)
 	}
 	if err != nil {
-		refuse(w, err)
+		s.end(protocol.Failed, refusal(err))
 	}
 }
 
-// foreground runs a command to its end. An error means it never ran and nothing was sent.
-func (a *Agent) foreground(w http.ResponseWriter, r *http.Request, q protocol.ExecRequest) error {
+// foreground runs a command to its end. An error means that it never ran, or that it is
+// not known how it ended.
+func (a *Agent) foreground(ctx context.Context, s *stream, q protocol.ExecRequest) error {
 	began := time.Now()
 	out, err := newOutput(q.StdoutLimit, protocol.Stdout)
 	if err != nil {
@@ -57,25 +61,21 @@ func (a *Agent) foreground(w http.ResponseWriter, r *http.Request, q protocol.Ex
 		return err
 	}
 
-	s := newStream(r.Context(), w, q.HeartbeatMs)
 	var copying sync.WaitGroup
 	for _, o := range []*output{out, errs} {
 		copying.Go(func() { o.copy(s, &a.bufs) })
 	}
-	how := a.await(r.Context(), p, marker, q.TimeoutMs)
+	how := a.await(ctx, p, marker, q.TimeoutMs)
 	out.finish()
 	errs.finish()
 	copying.Wait()
 	out.close()
 	errs.close()
 	switch how {
-	case cancelled: // nobody is there to read an answer
-		s.stop()
-		s.idle.Wait()
-		return nil
+	case cancelled:
+		return context.Cause(ctx) // nobody is there to read it
 	case undead:
-		s.end(protocol.Failed, protocol.Errorf(protocol.Internal, "the time of the command was up, but process %d does not end when it is killed", p.PID))
-		return nil
+		return protocol.Errorf(protocol.Internal, "the time of the command was up, but process %d does not end when it is killed", p.PID)
 	}
 	out.sendTail(s)
 	errs.sendTail(s)

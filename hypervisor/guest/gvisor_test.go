@@ -42,14 +42,17 @@ func newBox(t testing.TB) guesttest.Box {
 			t.Error(err)
 		}
 	})
-	m, err := d.Create(ctx, hypervisor.Spec{ID: boxID, RootFS: root, Hostname: "box", MemoryMB: 1024, Procs: 400})
+	m, err := d.Create(ctx, hypervisor.Spec{ID: boxID, RootFS: root, Hostname: "box", MemoryMB: 1024, Procs: procs})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return guesttest.Box{Dial: m.Conn, WorkDir: "/work", HostsFile: "/etc/hosts", NamePort: 80, Resolves: true}
+	return guesttest.Box{Dial: m.Conn, WorkDir: "/work", HostsFile: "/etc/hosts", NamePort: 80, Procs: procs, Resolves: true}
 }
 
-const boxID hypervisor.ID = "aaaabbbbccccdddd2222"
+const (
+	boxID hypervisor.ID = "aaaabbbbccccdddd2222"
+	procs               = 400
+)
 
 // backend finds what a real box needs.
 func backend(t testing.TB) (gvisor.Config, string, error) {

@@ -67,12 +67,14 @@ type (
 	}
 )
 
-// capabilities are what root in a machine has. CAP_SYS_ADMIN and CAP_SYS_RESOURCE are
-// missing on purpose: with either, root is exempt from the limit on processes.
+// capabilities are what root in a machine has. With CAP_SYS_RESOURCE root is exempt from
+// the limit on processes: the agent needs that, since a Go program ends when it gets no
+// thread, and keeps the capability from everything it starts. CAP_SYS_ADMIN, which exempts
+// as well, is missing on purpose.
 var capabilities = []string{
 	"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FSETID", "CAP_FOWNER", "CAP_MKNOD", "CAP_SETGID", "CAP_SETUID",
 	"CAP_SETFCAP", "CAP_SETPCAP", "CAP_NET_BIND_SERVICE", "CAP_SYS_CHROOT", "CAP_KILL", "CAP_AUDIT_WRITE",
-	"CAP_SYS_PTRACE",
+	"CAP_SYS_PTRACE", "CAP_SYS_RESOURCE",
 }
 
 func (d *Driver) oci(s hypervisor.Spec, port network.Port) ociSpec {

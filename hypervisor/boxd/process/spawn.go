@@ -32,10 +32,17 @@ func (c Command) forkExec() (int, error) {
 	})
 }
 
-// spawner runs forks on threads of their own that have given up CAP_SYS_RESOURCE from
-// their bounding set. Children therefore live under the process limit of the box while
-// this program, when it was given the capability, does not: a fork bomb cannot keep
-// PID 1 from making the thread it needs.
+// kept are capabilities of this program that its children must not have.
+//
+// With CAP_SYS_RESOURCE no limit on processes holds. This program needs it, because as
+// PID 1 it must get the thread it asks for while a fork bomb fills the box: the Go runtime
+// ends when it gets none, and the box with it. With CAP_SYS_PTRACE a child could take over
+// this program, and with it both that and the secrets in its memory; children still trace
+// each other, which needs no capability.
+var kept = []uintptr{unix.CAP_SYS_RESOURCE, unix.CAP_SYS_PTRACE}
+
+// spawner runs forks on threads of their own that have given up kept from their bounding
+// set, which is what limits a program that root executes.
 type spawner struct {
 	work chan func()
 	stop chan struct{}
@@ -64,8 +71,10 @@ func (s *spawner) do(f func()) {
 // inherits its reduced rights.
 func (s *spawner) thread(job func()) {
 	runtime.LockOSThread()
-	// Without the right to drop it (EPERM) there is nothing to keep from children either.
-	_ = unix.Prctl(unix.PR_CAPBSET_DROP, unix.CAP_SYS_RESOURCE, 0, 0, 0)
+	for _, c := range kept {
+		// Without the right to drop (EPERM) we are not root and have none to keep.
+		_ = unix.Prctl(unix.PR_CAPBSET_DROP, c, 0, 0, 0)
+	}
 	for {
 		job()
 		select {

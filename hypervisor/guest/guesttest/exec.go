@@ -356,6 +356,46 @@ func (s *suite) execOrder(t *testing.T) {
 	}
 }
 
+// bomb fills the box with processes. Until they are ended a command either runs or is
+// refused in so many words; boxd itself answers all the time and ends them when told.
+func (s *suite) bomb(t *testing.T) {
+	if s.Procs == 0 {
+		t.Skip("this box has no limit on processes")
+	}
+	b, err := s.client.Spawn(ctx(t), protocol.ExecRequest{Cmd: "bomb() { bomb | bomb & }; bomb; sleep 300"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	full := func() bool {
+		h, err := s.client.Health(ctx(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return h.Processes >= s.Procs*3/4
+	}
+	eventually(t, "a full box", full)
+	refusals := 0
+	for range 20 {
+		_, err := s.client.Exec(ctx(t), protocol.ExecRequest{Cmd: "echo ran", TimeoutMs: 5000}, nil)
+		if err == nil {
+			continue
+		}
+		refused(t, err, protocol.Exhausted, "no room")
+		refusals++
+	}
+	t.Logf("%d of 20 commands were refused", refusals)
+	if err := s.client.Kill(ctx(t), b.ID); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "an empty box", func() bool {
+		h, err := s.client.Health(ctx(t))
+		return err == nil && h.Processes < 10
+	})
+	if out := s.sh(t, "echo fine | cat"); out != "fine\n" {
+		t.Fatalf("got %q", out)
+	}
+}
+
 type sinkFunc func(guest.Stream, []byte)
 
 func (f sinkFunc) Output(s guest.Stream, _ int64, p []byte) error { f(s, p); return nil }

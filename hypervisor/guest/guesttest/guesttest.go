@@ -27,6 +27,8 @@ type Box struct {
 	HostsFile string
 	// NamePort is the port of http://<name>.
 	NamePort int
+	// Procs is the limit on processes of the box; 0 means there is none.
+	Procs int
 	// Resolves says names in HostsFile are what programs of the box resolve.
 	Resolves bool
 }
@@ -50,6 +52,7 @@ func Run(t *testing.T, newBox func(t *testing.T) Box) {
 	t.Run("get", s.get)
 	t.Run("dial", s.dial)
 	t.Run("wiring", s.wiring)
+	t.Run("fork bomb", s.bomb)
 }
 
 type suite struct {

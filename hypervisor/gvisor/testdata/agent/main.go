@@ -3,16 +3,18 @@
 package main
 
 import (
-	"errors"
+	"context"
 	"flag"
 	"io"
 	"net"
 	"net/http"
-	"os/exec"
+	"os"
 	"strconv"
 	"sync"
 	"syscall"
 	"time"
+
+	"parallelsandbox/hypervisor/boxd/process"
 )
 
 // single is a listener that hands out one connection and ends with it.
@@ -43,27 +45,53 @@ func (c closing) Close() error {
 	return c.Conn.Close()
 }
 
-func run(w http.ResponseWriter, r *http.Request) {
-	body, _ := io.ReadAll(r.Body)
-	out, err := exec.CommandContext(r.Context(), "/bin/bash", "-c", string(body)).CombinedOutput()
-	code := 0
-	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
-		code = exit.ExitCode()
-		if status, ok := exit.Sys().(syscall.WaitStatus); ok && status.Signaled() {
-			code = 128 + int(status.Signal())
-		}
-	} else if err != nil {
-		http.Error(w, err.Error(), http.StatusInternalServerError)
-		return
+// shell runs a command and gives what it and its children print, as long as any of them
+// has the pipe. The table makes it a child without CAP_SYS_RESOURCE, and reaps orphans.
+func shell(ctx context.Context, table *process.Table, script string) ([]byte, int, error) {
+	r, w, err := process.Pipe()
+	if err != nil {
+		return nil, 0, err
 	}
-	w.Header().Set("Exit-Code", strconv.Itoa(code))
-	w.Write(out)
+	defer r.Close()
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		return nil, 0, err
+	}
+	defer null.Close()
+	p, err := table.Start(process.Command{
+		Path:  "/bin/bash",
+		Args:  []string{"bash", "-c", script},
+		Env:   os.Environ(),
+		Files: []int{int(null.Fd()), w, w},
+	})
+	syscall.Close(w)
+	if err != nil {
+		return nil, 0, err
+	}
+	defer context.AfterFunc(ctx, func() { table.KillTree(p.PID, "") })()
+	out, err := io.ReadAll(r)
+	<-p.Done()
+	code, _ := p.Exit()
+	return out, code, err
+}
+
+func run(table *process.Table) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		out, code, err := shell(r.Context(), table, string(body))
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		w.Header().Set("Exit-Code", strconv.Itoa(code))
+		w.Write(out)
+	}
 }
 
 func main() {
 	dial := flag.String("dial", "", "unix socket to dial")
 	flag.Parse()
-	http.HandleFunc("/run", run)
+	http.HandleFunc("/run", run(process.NewTable(true)))
 	var protocols http.Protocols
 	protocols.SetUnencryptedHTTP2(true)
 	for wait := 5 * time.Millisecond; ; {
