@@ -29,6 +29,7 @@ func TestKilledAtEveryStep(t *testing.T) {
 	k := &killer{t: t, s: s}
 	k.keeper = k.startBox(t.Context())
 	k.must(k.keeper, "echo kept > marker")
+	k.background(k.keeper, "while true; do date +%s; sleep 1; done")
 	for _, op := range []struct {
 		name  string
 		kills int
@@ -57,6 +58,7 @@ type killer struct {
 	t      *testing.T
 	s      *served
 	keeper string // a box that lives through it all
+	bg     string // its background process, which lives through it too
 	victim string // the box the operation of the moment is about
 }
 
@@ -81,6 +83,18 @@ func (k *killer) startBox(ctx context.Context) string {
 		k.t.Fatal(err)
 	}
 	return out.ID
+}
+
+// background starts something that has to outlive every kill.
+func (k *killer) background(box, cmd string) {
+	k.t.Helper()
+	a := k.agent(k.t.Context())
+	defer a.Close()
+	var e agent.Exec
+	if err := a.Call(k.t.Context(), "sandbox_exec", map[string]any{"id": box, "cmd": cmd, "background": true}, &e); err != nil {
+		k.t.Fatal(err)
+	}
+	k.bg = e.BgID
 }
 
 func (k *killer) must(box, cmd string) string {
@@ -144,13 +158,20 @@ func (k *killer) opStop(ctx context.Context, a *agent.Agent) {
 
 // archive is a gzip tar of so many files.
 func archive(files int) *bytes.Buffer {
+	all := map[string][]byte{}
+	for i := range files {
+		all[fmt.Sprintf("d%d/f%d", i%10, i)] = bytes.Repeat(fmt.Append(nil, "file ", i, "\n"), 300)
+	}
+	return archiveOf(all)
+}
+
+func archiveOf(files map[string][]byte) *bytes.Buffer {
 	var b bytes.Buffer
 	z := gzip.NewWriter(&b)
 	w := tar.NewWriter(z)
-	for i := range files {
-		text := strings.Repeat(fmt.Sprint("file ", i, "\n"), 300)
-		w.WriteHeader(&tar.Header{Name: fmt.Sprintf("d%d/f%d", i%10, i), Mode: 0o644, Size: int64(len(text))})
-		w.Write([]byte(text))
+	for name, content := range files {
+		w.WriteHeader(&tar.Header{Name: name, Mode: 0o644, Size: int64(len(content))})
+		w.Write(content)
 	}
 	w.Close()
 	z.Close()
@@ -252,6 +273,10 @@ func (k *killer) noOpenEnds(id string) {
 
 // everythingEnds stops the last box and the service and looks for what they left behind.
 func (k *killer) everythingEnds(data string) {
+	gaps := k.must(k.keeper, "awk 'NR>1 && $1-p>3 {print} {p=$1} END {print NR, \"lines\"}' .sbx/"+k.bg+".log; echo $(( $(date +%s) - $(tail -n1 .sbx/"+k.bg+".log) )) s ago")
+	if lines := strings.Split(strings.TrimSpace(gaps), "\n"); len(lines) != 2 || (lines[1] != "0 s ago" && lines[1] != "1 s ago" && lines[1] != "2 s ago") {
+		k.t.Errorf("the background process was disturbed: %s", gaps)
+	}
 	a := k.agent(k.t.Context())
 	if err := a.Call(k.t.Context(), "sandbox_stop", map[string]any{"id": k.keeper}, nil); err != nil {
 		k.t.Fatal(err)
