@@ -49,10 +49,9 @@ func newBox(t testing.TB) guesttest.Box {
 	return guesttest.Box{Dial: m.Conn, WorkDir: "/work", HostsFile: "/etc/hosts", NamePort: 80, Procs: procs, Resolves: true}
 }
 
-const (
-	boxID hypervisor.ID = "aaaabbbbccccdddd2222"
-	procs               = 400
-)
+const boxID hypervisor.ID = "aaaabbbbccccdddd2222"
+
+const procs = 400 // limit on processes of the box
 
 // backend finds what a real box needs.
 func backend(t testing.TB) (gvisor.Config, string, error) {
