@@ -288,14 +288,14 @@ func TestFilesOfTheHostAreNotThere(t *testing.T) {
 		t.Errorf("the shared image changed:\n%s\n%s", before, after)
 	}
 	one.ok("git --version && ! test -e /new && ! test -e /usr/bin/env2")
-	for _, path := range []string{"/run/box/x", "/opt/boxd/x"} {
+	for _, path := range []string{"/run/box/" + string(two.m.ID()), "/opt/boxd/" + string(two.m.ID())} {
 		two.sh("echo x >%s", path)
 	}
 	two.sh("rm -f /run/box/ctl.sock; echo x >>/opt/boxd/boxd")
 	if found, _ := filepath.Glob(filepath.Join(r.d.dir.socketDir(two.m.ID()), "*")); len(found) != 1 {
 		t.Errorf("the directory of the control socket holds %q", found)
 	}
-	if _, err := os.Stat(filepath.Join(filepath.Dir(r.cfg.Boxd), "x")); err == nil {
+	if _, err := os.Stat(filepath.Join(filepath.Dir(r.cfg.Boxd), string(two.m.ID()))); err == nil {
 		t.Error("a machine wrote beside the agent's binary on the host")
 	}
 	one.ok("true")

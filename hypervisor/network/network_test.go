@@ -2,6 +2,7 @@ package network
 
 import (
 	"errors"
+	"maps"
 	"net"
 	"net/netip"
 	"os"
@@ -293,5 +294,13 @@ func TestBadConfigs(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join("/run/psbx/network", "state")); !errors.Is(err, os.ErrNotExist) {
 		t.Error("a refused config left a trace")
+	}
+}
+
+func TestRulesAreCountedAsTheyAreWritten(t *testing.T) {
+	n := open(t, config(t))
+	defer finish(t, n)
+	if held, err := n.rules.count(); err != nil || !maps.Equal(held, n.rules.rules) || held["to_host"] < 4 {
+		t.Errorf("the kernel holds %v, %v; written are %v", held, err, n.rules.rules)
 	}
 }

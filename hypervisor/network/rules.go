@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"os/exec"
 	"strings"
@@ -90,16 +91,12 @@ table inet %[1]s {
 }
 `
 
-// ruleset is the instance's table: its text, and how many rules the kernel held right
-// after it was loaded, by which a flushed or mangled one is noticed.
+// ruleset is the instance's table: its text, and how many rules each of its chains has,
+// by which a flushed or mangled one is noticed.
 type ruleset struct {
 	table, script string
-	state         *ruleState
-}
-
-type ruleState struct {
-	mu    sync.Mutex
-	rules map[string]int // chain -> rules
+	rules         map[string]int
+	loading       *sync.Mutex
 }
 
 // TryRules reports whether this kernel takes the rules, without loading any.
@@ -118,13 +115,11 @@ func newRuleset(n *Network) ruleset {
 	if len(n.cfg.Allow) > 0 {
 		allowed = "ip daddr { " + join(merged(n.cfg.Allow)) + " } accept"
 	}
-	table := tableName(n.hash)
-	return ruleset{
-		table: table,
-		script: fmt.Sprintf(rulesFormat, table, cablePrefix(n.hash), n.Resolver(), n.slice,
-			join(neverReachable), join(private), allowed, maxConns),
-		state: &ruleState{},
-	}
+	r := ruleset{table: tableName(n.hash), loading: new(sync.Mutex)}
+	r.script = fmt.Sprintf(rulesFormat, r.table, cablePrefix(n.hash), n.Resolver(), n.slice,
+		join(neverReachable), join(private), allowed, maxConns)
+	r.rules = written(r.script)
+	return r
 }
 
 // merged drops networks that lie inside another, which nft would refuse as overlapping.
@@ -152,44 +147,39 @@ func join(ps []netip.Prefix) string {
 
 // load replaces the table in one transaction.
 func (r ruleset) load() error {
-	r.state.mu.Lock()
-	defer r.state.mu.Unlock()
-	return r.loadLocked()
-}
-
-func (r ruleset) loadLocked() error {
 	if err := nft(r.script); err != nil {
 		return fmt.Errorf("loading the rules that isolate machines: %w", err)
 	}
-	rules, err := r.count()
-	if err != nil {
-		return fmt.Errorf("reading back the rules that isolate machines: %w", err)
-	}
-	r.state.rules = rules
 	return nil
+}
+
+// written counts the rules of each chain in a script: what the kernel holds when nobody
+// has meddled. Reading them back after loading would take meddling for the rule.
+func written(script string) map[string]int {
+	rules, chain := map[string]int{}, ""
+	for line := range strings.Lines(script) {
+		line = strings.TrimSpace(line)
+		switch name, ok := strings.CutPrefix(line, "chain "); {
+		case ok:
+			chain = strings.TrimSuffix(name, " {")
+			rules[chain] = 0
+		case line == "}":
+			chain = ""
+		case chain != "" && line != "" && !strings.HasPrefix(line, "#") && !strings.HasPrefix(line, "type "):
+			rules[chain]++
+		}
+	}
+	return rules
 }
 
 // ensure loads the table again unless the kernel still holds all of it.
 func (r ruleset) ensure() error {
-	r.state.mu.Lock()
-	defer r.state.mu.Unlock()
-	now, err := r.count()
-	if err == nil && equal(now, r.state.rules) {
+	r.loading.Lock()
+	defer r.loading.Unlock()
+	if now, err := r.count(); err == nil && maps.Equal(now, r.rules) {
 		return nil
 	}
-	return r.loadLocked()
-}
-
-func equal(a, b map[string]int) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for k, v := range a {
-		if b[k] != v {
-			return false
-		}
-	}
-	return true
+	return r.load()
 }
 
 func (r ruleset) count() (map[string]int, error) {
