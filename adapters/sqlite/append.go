@@ -49,7 +49,9 @@ func (l *Ledger) Append(ctx context.Context, s ledger.Stream, at ledger.Revision
 			return 0, err
 		}
 	}
-	if err := l.hand(ctx, r); err != nil {
+	alone := l.appending.Add(1) == 1
+	defer l.appending.Add(-1)
+	if err := l.hand(ctx, r, alone); err != nil {
 		return 0, err
 	}
 	select {
@@ -72,7 +74,9 @@ func (w *row) set(e *ledger.Entry) error {
 	return nil
 }
 
-func (l *Ledger) hand(ctx context.Context, r *request) error {
+// hand gives a request to the committer. A lone writer is the committer itself: changing
+// goroutines twice would cost it a good part of an fsync.
+func (l *Ledger) hand(ctx context.Context, r *request, alone bool) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -80,6 +84,11 @@ func (l *Ledger) hand(ctx context.Context, r *request) error {
 	defer l.mu.RUnlock()
 	if l.closed {
 		return ErrClosed
+	}
+	if alone && l.writes.turn.TryLock() {
+		defer l.writes.turn.Unlock()
+		l.writes.settle([]*request{r})
+		return nil
 	}
 	select {
 	case l.queue <- r:

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"sync"
 
 	lru "github.com/hashicorp/golang-lru/v2"
 
@@ -19,6 +20,8 @@ const (
 
 // committer is the only writer of this process.
 type committer struct {
+	turn sync.Mutex // held while a batch is settled
+
 	db     *sql.DB
 	conn   *sql.Conn // the only one of db
 	insert *sql.Stmt
@@ -124,7 +127,9 @@ func (c *committer) run(queue <-chan *request) {
 			runtime.Gosched()
 			batch = drain(batch, queue)
 		}
+		c.turn.Lock()
 		c.settle(batch)
+		c.turn.Unlock()
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"parallelsandbox/domain/ledger"
@@ -27,7 +28,9 @@ type Ledger struct {
 	writes *committer // nil when read-only
 	queue  chan *request
 
-	mu      sync.RWMutex // held for reading while a request is handed over
+	appending atomic.Int64 // appends under way
+
+	mu      sync.RWMutex // held for reading while a request is handed over or written by its caller
 	closed  bool
 	stop    chan struct{} // ends the goroutines that only watch
 	workers sync.WaitGroup
