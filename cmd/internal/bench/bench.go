@@ -47,7 +47,7 @@ type group struct {
 var groups = []group{
 	{[]string{"ledger.single", "ledger.group64"}, ledgerRows},
 	{[]string{"list.10k"}, listRows},
-	{[]string{"exec.rtt", "exec.rtt.100k"}, execRows},
+	{[]string{"exec.host", "exec.rtt", "exec.rtt.100k"}, execRows},
 	{[]string{"start.cold"}, startRows},
 }
 

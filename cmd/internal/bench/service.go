@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"time"
@@ -63,7 +64,12 @@ func execRows(ctx context.Context, b *Bench) ([]Row, error) {
 		if err != nil {
 			return nil, err
 		}
+		host, err := sample(calls, func() error { return exec.CommandContext(ctx, "bash", "-c", "true").Run() })
+		if err != nil {
+			return nil, err
+		}
 		rows := []Row{
+			row("exec.host", median(host), "ms p50", 0, "for comparison: the same command on the host, without a box"),
 			row("exec.rtt", short, "ms p50", floor, "ratio ≤ 3 of a boxd round trip plus the command's own time; ≤ 25 ms"),
 			row("exec.rtt.100k", longer, "ms p50", short, "ratio ≤ 1.3 of exec.rtt"),
 		}
