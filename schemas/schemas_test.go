@@ -41,6 +41,7 @@ var goldens = map[string]any{
 		Digest: "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08", DurationMs: 4211, Detail: "killed by the kernel", At: at(4),
 	},
 	"box.synced/v1":          box.Synced{Step: 1, Op: "w6jt3cx5h7qz2mkv4apn", Dest: "shop", Repo: "shop", Files: 212, Bytes: 1830212, At: at(5)},
+	"box.touched/v1":         box.Touched{Call: "status", At: at(300)},
 	"box.fetched/v1":         box.Fetched{Step: 5, Op: "z4xh7mt2k6cq5wjv3apn", Path: "shop/coverage", Bytes: 40960, Archive: true, At: at(6)},
 	"box.stopping/v1":        box.Stopping{Reason: "stopped by its tenant", At: at(7)},
 	"box.terminated/v1":      box.Terminated{At: at(8)},

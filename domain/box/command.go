@@ -84,9 +84,20 @@ type (
 		Archive bool
 		At      time.Time
 	}
+	// Touch notes a call that leaves no other trace.
+	Touch struct {
+		Call string
+		At   time.Time
+	}
 	// Stop ends the box.
 	Stop struct {
 		Reason string
+		At     time.Time
+	}
+	// StopIdle ends the box if it has been idle for its idle timeout. Active is the newest
+	// call that this process knows of and the ledger may not.
+	StopIdle struct {
+		Active time.Time
 		At     time.Time
 	}
 )
@@ -100,4 +111,6 @@ func (StartExec) command()        {}
 func (FinishExec) command()       {}
 func (RecordSync) command()       {}
 func (RecordFetch) command()      {}
+func (Touch) command()            {}
 func (Stop) command()             {}
+func (StopIdle) command()         {}

@@ -3,6 +3,7 @@ package box
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	"parallelsandbox/domain/decider"
 	"parallelsandbox/domain/fault"
@@ -39,8 +40,12 @@ func Decide(s State, c Command) ([]Event, error) {
 		return recordSync(s, c)
 	case RecordFetch:
 		return recordFetch(s, c)
+	case Touch:
+		return touch(s, c)
 	case Stop:
 		return stop(s, c)
+	case StopIdle:
+		return stopIdle(s, c)
 	}
 	panic(fmt.Sprintf("box: decide does not know %T", c))
 }
@@ -221,4 +226,34 @@ func stop(s State, c Stop) ([]Event, error) {
 		return []Event{Stopping{Reason: c.Reason, At: c.At}}, nil
 	}
 	return nil, nil
+}
+
+// TouchEvery bounds how often a call without another trace is noted.
+const TouchEvery = time.Minute
+
+func touch(s State, c Touch) ([]Event, error) {
+	if s.Phase == Absent {
+		return nil, ErrUnknown
+	}
+	if s.Phase != Running || c.At.Sub(s.LastActivity) < TouchEvery {
+		return nil, nil
+	}
+	return []Event{Touched{Call: c.Call, At: c.At}}, nil
+}
+
+// stopIdle looks at the box as it is now: whoever called it a moment ago has won. A
+// command in the foreground is a call that has not ended.
+func stopIdle(s State, c StopIdle) ([]Event, error) {
+	if s.Phase == Absent {
+		return nil, ErrUnknown
+	}
+	last := s.LastActivity
+	if c.Active.After(last) {
+		last = c.Active
+	}
+	idle := time.Duration(s.IdleTimeoutMin) * time.Minute
+	if s.Phase != Running || idle == 0 || len(s.Open) > 0 || c.At.Sub(last) < idle {
+		return nil, nil
+	}
+	return []Event{Stopping{Reason: fmt.Sprintf("no call named it for %d minutes, its idle timeout", s.IdleTimeoutMin), At: c.At}}, nil
 }

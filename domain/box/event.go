@@ -118,6 +118,12 @@ type (
 		Archive bool      `json:"archive,omitempty"`
 		At      time.Time `json:"at"`
 	}
+	// Touched: a call named the box and left no other trace, such as a question about its
+	// status. At most one a minute is written.
+	Touched struct {
+		Call string    `json:"call"`
+		At   time.Time `json:"at"`
+	}
 	// Stopping: the box was told to end; its machine is still to be destroyed.
 	Stopping struct {
 		Reason string    `json:"reason"`
@@ -154,6 +160,7 @@ func (ExecStarted) event()  {}
 func (ExecFinished) event() {}
 func (Synced) event()       {}
 func (Fetched) event()      {}
+func (Touched) event()      {}
 func (Stopping) event()     {}
 func (Terminated) event()   {}
 func (Interrupted) event()  {}
@@ -168,6 +175,7 @@ var Events = []ledger.EventType{
 	ledger.Event[ExecFinished]("box.exec_finished"),
 	ledger.Event[Synced]("box.synced"),
 	ledger.Event[Fetched]("box.fetched"),
+	ledger.Event[Touched]("box.touched"),
 	ledger.Event[Stopping]("box.stopping"),
 	ledger.Event[Terminated]("box.terminated"),
 	ledger.Event[Interrupted]("box.interrupted"),

@@ -83,6 +83,8 @@ func Evolve(s State, e Event) State {
 		s.Steps, s.LastActivity, s.Recent = e.Step, e.At, remember(s.Recent, e.Op)
 	case Fetched:
 		s.Steps, s.LastActivity, s.Recent = e.Step, e.At, remember(s.Recent, e.Op)
+	case Touched:
+		s.LastActivity = e.At
 	case Stopping:
 		s.Phase, s.Why = ShuttingDown, e.Reason
 	case Terminated:

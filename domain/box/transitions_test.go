@@ -55,6 +55,8 @@ var matrix = []struct {
 	{box.FinishExec{Exec: "never begun", At: at(3)}, map[box.Phase]string{box.Absent: "not_found", box.Claimed: "-", box.Running: "-", box.ShuttingDown: "-", box.Ended: "-", box.Lost: "-"}},
 	{box.RecordSync{Op: "new", At: at(3)}, map[box.Phase]string{box.Absent: "not_found", box.Claimed: "=", box.Running: "=", box.ShuttingDown: "=", box.Ended: "terminated!", box.Lost: "interrupted!"}},
 	{box.RecordFetch{Op: "new", At: at(3)}, map[box.Phase]string{box.Absent: "not_found", box.Claimed: "=", box.Running: "=", box.ShuttingDown: "=", box.Ended: "terminated!", box.Lost: "interrupted!"}},
+	{box.Touch{Call: "status", At: at(600)}, map[box.Phase]string{box.Absent: "not_found", box.Claimed: "-", box.Running: "=", box.ShuttingDown: "-", box.Ended: "-", box.Lost: "-"}},
+	{box.StopIdle{At: at(900_000)}, map[box.Phase]string{box.Absent: "not_found", box.Claimed: "-", box.Running: "stopping", box.ShuttingDown: "-", box.Ended: "-", box.Lost: "-"}},
 	{box.Stop{At: at(3)}, map[box.Phase]string{box.Absent: "not_found", box.Claimed: "stopping", box.Running: "stopping", box.ShuttingDown: "-", box.Ended: "-", box.Lost: "-"}},
 }
 

@@ -2,7 +2,7 @@
 //
 // Read control.go for what every use case shares, ports.go for what they need from
 // outside, then one file for each: start.go, exec.go, files.go, wire.go, stop.go,
-// status.go, query.go, secrets.go, keys.go, scene.go. A use case loads a stream, asks the pure decider,
+// status.go, query.go, secrets.go, keys.go, scene.go; activity.go says what keeps a box from idling. A use case loads a stream, asks the pure decider,
 // appends, and only then touches the world; nothing else changes state.
 package control
 
@@ -69,6 +69,7 @@ type Parts struct {
 type Service struct {
 	Parts
 	redactors redactors
+	active    active
 }
 
 // New returns the use cases over their parts.

@@ -56,6 +56,7 @@ func (s *Service) Exec(ctx context.Context, who Caller, r ExecRequest) (ExecResu
 	if _, err := s.usable(ctx, who, r.Box); err != nil {
 		return ExecResult{}, err
 	}
+	defer s.calling(r.Box)()
 	exec := s.NewID()
 	out, err := s.box(ctx, who, r.Box, box.StartExec{
 		Exec: exec, Replica: s.Replica, Cmd: red.clean(r.Cmd), Cwd: red.clean(r.Cwd), EnvNames: red.cleanAll(slices.Sorted(maps.Keys(r.Env))),

@@ -41,6 +41,7 @@ func (s *Service) Sync(ctx context.Context, who Caller, r SyncRequest) (Put, err
 	if _, err := s.usable(ctx, who, r.Box); err != nil {
 		return Put{}, err
 	}
+	defer s.calling(r.Box)()
 	dest, repo, err := s.clean2(ctx, who, r.Dest, r.Repo)
 	if err != nil {
 		return Put{}, err
@@ -70,6 +71,7 @@ func (s *Service) Get(ctx context.Context, who Caller, id box.ID, name string) (
 	if _, err := s.usable(ctx, who, id); err != nil {
 		return Download{}, err
 	}
+	defer s.calling(id)()
 	file, err := s.Guests.Fetch(ctx, id, name)
 	if err != nil {
 		return Download{}, s.cleanErr(ctx, who, s.endedMeanwhile(ctx, id, err))

@@ -30,6 +30,8 @@ func (s *Service) Status(ctx context.Context, who Caller, id box.ID) (Status, er
 	if _, err := s.own(ctx, who, id); err != nil {
 		return Status{}, err
 	}
+	defer s.calling(id)()
+	s.touched(ctx, who, id, "status")
 	return s.status(ctx, id)
 }
 

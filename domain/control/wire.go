@@ -14,9 +14,13 @@ func (s *Service) Wire(ctx context.Context, who Caller, id box.ID, service strin
 	if _, err := s.usable(ctx, who, id); err != nil {
 		return Wiring{}, err
 	}
+	defer s.calling(id)()
 	out, err := s.box(ctx, who, id, box.Wire{Service: service, Mode: mode, At: s.Now()})
 	if err != nil {
 		return Wiring{}, s.cleanErr(ctx, who, err)
+	}
+	if len(out.Events) == 0 {
+		s.touched(ctx, who, id, "wire")
 	}
 	table := WiringOf(out.State)
 	if err := s.Guests.Wire(ctx, id, table); err != nil {

@@ -191,7 +191,7 @@ func (w *world) settle() error {
 var next = map[box.Phase][]string{
 	box.Absent:       {"box.requested"},
 	box.Claimed:      {"box.ready", "box.boot_failed", "box.stopping"},
-	box.Running:      {"box.wired", "box.exec_started", "box.exec_finished", "box.synced", "box.fetched", "box.stopping", "box.interrupted"},
+	box.Running:      {"box.wired", "box.exec_started", "box.exec_finished", "box.synced", "box.fetched", "box.touched", "box.stopping", "box.interrupted"},
 	box.ShuttingDown: {"box.exec_finished", "box.synced", "box.fetched", "box.terminated"},
 	box.Ended:        {"box.exec_finished"},
 	box.Lost:         {"box.exec_finished"},

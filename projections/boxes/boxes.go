@@ -72,6 +72,9 @@ func New() *projections.Projection {
 	projections.Handle(p, func(ctx context.Context, tx projections.Tx, r ledger.Record, e box.ExecFinished) error {
 		return change(ctx, tx, r, `last_activity = ?`, e.At.UnixNano())
 	})
+	projections.Handle(p, func(ctx context.Context, tx projections.Tx, r ledger.Record, e box.Touched) error {
+		return change(ctx, tx, r, `last_activity = ?`, e.At.UnixNano())
+	})
 	projections.Handle(p, func(ctx context.Context, tx projections.Tx, r ledger.Record, e box.Synced) error {
 		return step(ctx, tx, r, e.Step, e.At)
 	})

@@ -97,6 +97,14 @@ func (core *Core) slots(c Config) *policy.Slots {
 	return &policy.Slots{Ledger: core.Ledger, Tenants: core.Tenants, Open: core.Views.OpenSlots, Log: logger(c.Log, "slots"), Now: now, NewID: NewID}
 }
 
+// idle is the policy that stops boxes nobody calls.
+func (core *Core) idle(c Config) *policy.Idle {
+	return &policy.Idle{
+		Boxes: core.Boxes, Live: func(ctx context.Context) ([]box.ID, error) { return core.Views.LiveBoxes(ctx, string(core.Host)) },
+		Active: core.Use.Active, Forget: core.Use.Forget, Log: logger(c.Log, "idle"), Now: now, NewID: NewID,
+	}
+}
+
 // sweepBlobs removes downloads whose links have expired for good.
 func (core *Core) sweepBlobs(ctx context.Context, c Config) error {
 	for tick := time.NewTicker(10 * time.Minute); ; {

@@ -65,6 +65,7 @@ func (r *Running) open(ctx context.Context, l net.Listener) (err error) {
 	}
 	r.opened.add(background(ctx, c.Log, "worker", c.machines(r.Core, d, r.Host).Run))
 	r.opened.add(background(ctx, c.Log, "slots", r.slots(c).Run))
+	r.opened.add(background(ctx, c.Log, "idle", r.idle(c).Run))
 	r.opened.add(background(ctx, c.Log, "downloads", func(ctx context.Context) error { return r.sweepBlobs(ctx, c) }))
 	handler, done, err := doors(c, r.Core, d)
 	if err != nil {

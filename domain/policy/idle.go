@@ -1,0 +1,65 @@
+package policy
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"parallelsandbox/domain/box"
+	"parallelsandbox/domain/control"
+	"parallelsandbox/domain/ledger"
+)
+
+// Idle stops boxes that no call has named for their idle timeout. What counts as a call
+// is the use cases' to say: every one that names the box; never a look at it by ourselves.
+type Idle struct {
+	Boxes *control.Boxes
+	// Live lists the boxes of this host that have not ended.
+	Live func(ctx context.Context) ([]box.ID, error)
+	// Active is the newest call for a box that this process knows of.
+	Active func(box.ID) time.Time
+	// Forget is told which boxes live, so that nothing is remembered of others.
+	Forget func(living []box.ID)
+	Log    *slog.Logger
+	Now    func() time.Time
+	NewID  func() string
+}
+
+// idleEvery is how late an idle box may be noticed.
+const idleEvery = 5 * time.Second
+
+// Run applies the policy again and again until ctx ends.
+func (p *Idle) Run(ctx context.Context) error {
+	for tick := time.NewTicker(idleEvery); ; {
+		if err := p.Apply(ctx); err != nil && ctx.Err() == nil {
+			p.Log.Error("idle boxes not stopped yet", "err", err)
+		}
+		select {
+		case <-ctx.Done():
+			tick.Stop()
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+// Apply stops every box that is due now.
+func (p *Idle) Apply(ctx context.Context) error {
+	ids, err := p.Live(ctx)
+	if err != nil {
+		return err
+	}
+	p.Forget(ids)
+	for _, id := range ids {
+		command := p.NewID()
+		_, err := p.Boxes.Execute(ctx, box.StreamOf(id), box.StopIdle{Active: p.Active(id), At: p.Now()}, func(st box.State, e *ledger.Entry) {
+			e.ID, e.At = p.NewID(), p.Now()
+			e.Meta = ledger.Meta{Actor: ledger.Actor{Tenant: st.Tenant, System: "policy/idle"}, Command: command, Wiring: st.WiringRevision}
+		})
+		if err != nil {
+			return fmt.Errorf("box %s: %w", id, err)
+		}
+	}
+	return nil
+}
