@@ -75,7 +75,7 @@ func (a *Agent) foreground(ctx context.Context, s *stream, q protocol.ExecReques
 	case cancelled:
 		return context.Cause(ctx) // nobody is there to read it
 	case undead:
-		return protocol.Errorf(protocol.Internal, "the time of the command was up, but process %d does not end when it is killed", p.PID)
+		return protocol.Errorf(protocol.Stuck, "the time of the command was up, but process %d does not end when it is killed", p.PID)
 	}
 	out.sendTail(s)
 	errs.sendTail(s)

@@ -224,6 +224,7 @@ func (g *Guests) Dial(ctx context.Context, id box.ID, port int) (net.Conn, error
 var kinds = map[protocol.Code]fault.Kind{
 	protocol.Invalid: fault.Invalid, protocol.NotFound: fault.NotFound, protocol.Conflict: fault.Conflict,
 	protocol.TooLarge: fault.TooLarge, protocol.Exhausted: fault.Unavailable, protocol.Refused: fault.Unavailable,
+	protocol.Stuck: fault.OutcomeUnknown,
 }
 
 // refusal turns what the box or the link to it said into a fault.

@@ -36,10 +36,11 @@ const (
 	TooLarge  Code = "too_large" // over a limit that the message names
 	Exhausted Code = "exhausted" // the box is out of processes, memory or disk
 	Refused   Code = "refused"   // nothing listens on that port
+	Stuck     Code = "stuck"     // the time of a command was up, and it does not end when it is killed
 	Internal  Code = "internal"  // boxd's own failure
 )
 
-// Error is a refusal by the guest: nothing is unknown about its outcome.
+// Error is a refusal by the guest: nothing is unknown about its outcome, unless the code is Stuck.
 type Error struct {
 	Code    Code   `json:"code"`
 	Message string `json:"message"`
