@@ -215,5 +215,5 @@ func (d *Driver) List(context.Context) ([]hypervisor.ID, error) {
 const (
 	runLimit    = 60 * time.Second
 	deleteLimit = 10 * time.Second
-	killLimit   = 5 * time.Second
+	killLimit   = 30 * time.Second // a sandbox full of processes takes long to be gone
 )
