@@ -51,7 +51,7 @@ func newBox(t testing.TB) guesttest.Box {
 
 const boxID hypervisor.ID = "aaaabbbbccccdddd2222"
 
-const procs = 400 // limit on processes of the box
+const procs = 200 // limit on processes of the box
 
 // backend finds what a real box needs.
 func backend(t testing.TB) (gvisor.Config, string, error) {
