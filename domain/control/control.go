@@ -98,6 +98,16 @@ func (s *Service) tenant(ctx context.Context, who Caller, cmd tenant.Command) (d
 	})
 }
 
+// By stamps the events of a box that follow from no caller's command, but from a worker's
+// or a policy's of that name.
+func By(system string, now func() time.Time, newID func() string) decider.Stamp[box.State] {
+	command := newID()
+	return func(st box.State, e *ledger.Entry) {
+		e.ID, e.At = newID(), now()
+		e.Meta = ledger.Meta{Actor: ledger.Actor{Tenant: st.Tenant, System: system}, Command: command, Wiring: st.WiringRevision}
+	}
+}
+
 // own loads a box of the caller. Somebody else's box is not found, exactly as one that never was.
 func (s *Service) own(ctx context.Context, who Caller, id box.ID) (box.State, error) {
 	if !box.ValidID(string(id)) {

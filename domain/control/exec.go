@@ -12,7 +12,6 @@ import (
 
 	"parallelsandbox/domain/box"
 	"parallelsandbox/domain/fault"
-	"parallelsandbox/domain/ledger"
 )
 
 // Limits of one execution.
@@ -162,13 +161,9 @@ func (s *Service) Recover(ctx context.Context) (closed int, err error) {
 		return 0, err
 	}
 	for _, o := range open {
-		command := s.NewID()
 		_, err := s.Boxes.Execute(ctx, box.StreamOf(o.Box), box.FinishExec{
 			Exec: o.Exec, Outcome: box.Unknown, Detail: "the service was restarted while the command ran", At: s.Now(),
-		}, func(st box.State, e *ledger.Entry) {
-			e.ID, e.At = s.NewID(), s.Now()
-			e.Meta = ledger.Meta{Actor: ledger.Actor{Tenant: st.Tenant, System: "control/" + s.Replica}, Command: command, Wiring: st.WiringRevision}
-		})
+		}, By("control/"+s.Replica, s.Now, s.NewID))
 		if err != nil {
 			return closed, err
 		}

@@ -8,7 +8,6 @@ import (
 
 	"parallelsandbox/domain/box"
 	"parallelsandbox/domain/control"
-	"parallelsandbox/domain/ledger"
 )
 
 // Idle stops boxes that no call has named for their idle timeout. What counts as a call
@@ -52,11 +51,8 @@ func (p *Idle) Apply(ctx context.Context) error {
 	}
 	p.Forget(ids)
 	for _, id := range ids {
-		command := p.NewID()
-		_, err := p.Boxes.Execute(ctx, box.StreamOf(id), box.StopIdle{Active: p.Active(id), At: p.Now()}, func(st box.State, e *ledger.Entry) {
-			e.ID, e.At = p.NewID(), p.Now()
-			e.Meta = ledger.Meta{Actor: ledger.Actor{Tenant: st.Tenant, System: "policy/idle"}, Command: command, Wiring: st.WiringRevision}
-		})
+		stop := box.StopIdle{Active: p.Active(id), At: p.Now()}
+		_, err := p.Boxes.Execute(ctx, box.StreamOf(id), stop, control.By("policy/idle", p.Now, p.NewID))
 		if err != nil {
 			return fmt.Errorf("box %s: %w", id, err)
 		}

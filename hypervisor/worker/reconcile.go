@@ -9,7 +9,6 @@ import (
 	"parallelsandbox/domain/box"
 	"parallelsandbox/domain/control"
 	"parallelsandbox/domain/fault"
-	"parallelsandbox/domain/ledger"
 	"parallelsandbox/hypervisor"
 )
 
@@ -152,10 +151,6 @@ func (w *Worker) destroy(ctx context.Context, id box.ID) error {
 }
 
 func (w *Worker) tell(ctx context.Context, id box.ID, cmd box.Command) error {
-	command := w.NewID()
-	_, err := w.Boxes.Execute(ctx, box.StreamOf(id), cmd, func(st box.State, e *ledger.Entry) {
-		e.ID, e.At = w.NewID(), w.Now()
-		e.Meta = ledger.Meta{Actor: ledger.Actor{Tenant: st.Tenant, System: "worker/" + string(w.Host)}, Command: command, Wiring: st.WiringRevision}
-	})
+	_, err := w.Boxes.Execute(ctx, box.StreamOf(id), cmd, control.By("worker/"+string(w.Host), w.Now, w.NewID))
 	return err
 }
