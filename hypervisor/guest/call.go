@@ -97,10 +97,11 @@ func (c *Client) try(ctx context.Context, conn *http.ClientConn, o order) (*call
 		defer stop()
 	}
 	k.watch = time.AfterFunc(o.patience, func() {
-		k.cancel(ErrLost)
-		if o.beats {
-			c.link.drop(conn) // a box that could have answered would have
+		if o.beats { // a box that could have answered would have
+			c.link.forget(conn) // first, so that whoever hears of it finds no dead connection
+			defer conn.Close()
 		}
+		k.cancel(ErrLost)
 	})
 	u := url.URL{Scheme: "http", Host: "box", Path: o.path, RawQuery: o.query.Encode()}
 	req, err := http.NewRequestWithContext(k.ctx, o.method, u.String(), nil)

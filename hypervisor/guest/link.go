@@ -82,14 +82,14 @@ func (l *link) connect(a *attempt) {
 	close(a.done)
 }
 
-// drop closes a connection that does not answer, so that the box notices and dials anew.
-func (l *link) drop(c *http.ClientConn) {
+// forget gives a connection to no further call. Its owner closes it, so that the box
+// notices and dials anew.
+func (l *link) forget(c *http.ClientConn) {
 	l.mu.Lock()
+	defer l.mu.Unlock()
 	if l.conn == c {
 		l.conn = nil
 	}
-	l.mu.Unlock()
-	_ = c.Close()
 }
 
 func (l *link) close() {
