@@ -2,6 +2,7 @@ package policy
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -43,19 +44,19 @@ func (p *Idle) Run(ctx context.Context) error {
 	}
 }
 
-// Apply stops every box that is due now.
+// Apply stops every box that is due now. One that cannot be stopped keeps no other from it.
 func (p *Idle) Apply(ctx context.Context) error {
 	ids, err := p.Live(ctx)
 	if err != nil {
 		return err
 	}
 	p.Forget(ids)
+	var failed []error
 	for _, id := range ids {
 		stop := box.StopIdle{Active: p.Active(id), At: p.Now()}
-		_, err := p.Boxes.Execute(ctx, box.StreamOf(id), stop, control.By("policy/idle", p.Now, p.NewID))
-		if err != nil {
-			return fmt.Errorf("box %s: %w", id, err)
+		if _, err := p.Boxes.Execute(ctx, box.StreamOf(id), stop, control.By("policy/idle", p.Now, p.NewID)); err != nil {
+			failed = append(failed, fmt.Errorf("box %s: %w", id, err))
 		}
 	}
-	return nil
+	return errors.Join(failed...)
 }

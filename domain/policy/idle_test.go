@@ -2,6 +2,7 @@ package policy_test
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"testing"
 	"time"
@@ -141,5 +142,17 @@ func TestALongCallKeepsABoxAlive(t *testing.T) {
 	h.Clock.Advance(30 * time.Minute)
 	if got := phase(t, h, p, id); got == box.Running {
 		t.Fatal("the box still runs after its command")
+	}
+}
+
+func TestABoxThatCannotBeStoppedKeepsNoOtherFromIt(t *testing.T) {
+	h, p, id := openIdle(t)
+	p.Live = func(context.Context) ([]box.ID, error) { return []box.ID{"unheard-of", id}, nil }
+	h.Clock.Advance(30 * time.Minute)
+	if err := p.Apply(t.Context()); !errors.Is(err, box.ErrUnknown) {
+		t.Errorf("applied with %v", err)
+	}
+	if st, _, err := h.Boxes.Load(t.Context(), box.StreamOf(id)); err != nil || st.Phase == box.Running {
+		t.Fatalf("the other box is %s, %v", st.Phase, err)
 	}
 }

@@ -4,6 +4,7 @@ package policy
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -85,7 +86,8 @@ func (p *Slots) nextEnd(ctx context.Context, at ledger.Position) (ledger.Positio
 	}
 }
 
-// Apply gives back every slot that is due now.
+// Apply gives back every slot that is due now. One that cannot be given back keeps no
+// other from it.
 func (p *Slots) Apply(ctx context.Context) error {
 	head, err := p.Ledger.Head(ctx)
 	if err != nil {
@@ -95,16 +97,17 @@ func (p *Slots) Apply(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	var failed []error
 	for _, s := range open {
 		forgotten := s.Phase == box.Absent && p.Now().Sub(s.TakenAt) > requestWithin
 		if !s.Phase.Terminal() && !forgotten {
 			continue
 		}
 		if err := p.release(ctx, s); err != nil {
-			return fmt.Errorf("slot of box %s: %w", s.Box, err)
+			failed = append(failed, fmt.Errorf("slot of box %s: %w", s.Box, err))
 		}
 	}
-	return nil
+	return errors.Join(failed...)
 }
 
 func (p *Slots) release(ctx context.Context, s Slot) error {

@@ -154,3 +154,19 @@ func TestThePolicyOutlivesFailures(t *testing.T) {
 		<-done
 	})
 }
+
+func TestASlotThatCannotBeGivenBackKeepsNoOther(t *testing.T) {
+	h, p := open(t)
+	lost := start(t, h)
+	if err := h.Worker.Lose(t.Context(), lost, "the host is gone"); err != nil {
+		t.Fatal(err)
+	}
+	listed := p.Open
+	p.Open = func(ctx context.Context, pos ledger.Position) ([]policy.Slot, error) {
+		l, err := listed(ctx, pos)
+		return append([]policy.Slot{{Tenant: "unheard-of", Box: "b", Phase: box.Ended}}, l...), err
+	}
+	if err := p.Apply(t.Context()); !errors.Is(err, tenant.ErrUnknown) || slots(t, h) != 0 {
+		t.Fatalf("%d slots in use, %v", slots(t, h), err)
+	}
+}

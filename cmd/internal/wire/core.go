@@ -71,7 +71,7 @@ func (core *Core) openKept(ctx context.Context, c Config) (err error) {
 	if core.Vault, err = vault.Open(c.path("vault"), c.path("vault.key")); err != nil {
 		return fmt.Errorf("open the vault: %w", err)
 	}
-	if core.Blobs, err = blobs.Open(ctx, "file://"+c.path("blobs")); err != nil {
+	if core.Blobs, err = blobs.Open(c.path("blobs")); err != nil {
 		return fmt.Errorf("open the blobs: %w", err)
 	}
 	core.opened.add(core.Blobs.Close)
