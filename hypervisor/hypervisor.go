@@ -51,6 +51,33 @@ type Driver interface {
 	List(ctx context.Context) ([]ID, error)
 }
 
+// Freezer is a Driver whose machines can rest, in two ways. A paused machine keeps its
+// memory and costs no CPU. A parked one has its memory on disk, and nothing of it runs;
+// List names it, Attach does not find it, Destroy removes it.
+//
+// A freeze has two halves, so that what was decided can be made durable between them:
+// Save, then Park or Resume. Every call can be repeated, also by a later process, and what
+// a killed call left behind is taken up by the next one.
+type Freezer interface {
+	// Pause makes the machine stand still. ErrNotFound when there is none.
+	Pause(ctx context.Context, id ID) error
+	// Save makes the machine stand still and writes its memory beside its disk; when it
+	// returns nil both survive a crash of the host and belong to one moment. When it fails
+	// the machine may stand still: Resume it. ErrNotFound when there is none.
+	Save(ctx context.Context, id ID) error
+	// Resume lets a machine run that was paused, saved or thawed, and forgets its saved
+	// memory. ErrNotFound when there is none.
+	Resume(ctx context.Context, id ID) error
+	// Park ends a machine that was saved, and frees all it had on the host but its disk and
+	// its saved memory. ErrNotFound when there is no saved memory.
+	Park(ctx context.Context, id ID) error
+	// Thaw brings a parked machine back: the same processes, going on where they stood.
+	// A machine that runs is returned as it is. The saved memory stays until Resume: when
+	// Thaw fails, or what it brought back is no good, Park and try again. ErrNotFound when
+	// there is neither a machine nor saved memory.
+	Thaw(ctx context.Context, id ID) (Machine, error)
+}
+
 // Machine is one running machine.
 type Machine interface {
 	ID() ID
