@@ -3,6 +3,8 @@
 //
 // A Host is what outlives our process; a Driver is our process. To play a crash, Close the
 // driver and make another over the same host.
+//
+// Read this file, then freeze.go.
 package fake
 
 import (
@@ -26,6 +28,14 @@ const (
 	OpDestroy   = "destroy"   // nothing happened yet
 	OpDestroyed = "destroyed" // it is gone; an error now is a lost answer
 	OpList      = "list"      // before looking; the id is empty
+	OpPause     = "pause"     // nothing happened yet
+	OpSave      = "save"      // nothing happened yet
+	OpSaved     = "saved"     // it is saved; an error now is a lost answer
+	OpResume    = "resume"    // nothing happened yet
+	OpPark      = "park"      // nothing happened yet
+	OpParked    = "parked"    // it is parked; an error now is a lost answer
+	OpThaw      = "thaw"      // nothing happened yet
+	OpThawed    = "thawed"    // it runs; an error now is a lost answer
 )
 
 // Faults scripts what goes wrong; nil means nothing does.
@@ -41,7 +51,7 @@ type Guest func(id hypervisor.ID, conn net.Conn)
 // Host holds the machines. The zero value is an empty host with room for any number.
 type Host struct {
 	Guest    Guest // nil: an agent that reads and says nothing
-	Capacity int   // machines at once; 0 means no limit
+	Capacity int   // machines at once, parked ones not counted; 0 means no limit
 
 	mu       sync.Mutex
 	machines map[hypervisor.ID]*state
@@ -55,6 +65,11 @@ type state struct {
 	exit  hypervisor.Exit
 	line  chan struct{} // holds one token while the guest is not connected
 	conns map[*conn]struct{}
+
+	memory map[string]string
+	still  chan struct{}     // nil while it runs; closed when it runs again
+	saved  map[string]string // the memory a thaw brings back; nil means nothing
+	fresh  bool              // it stands still since saved was written
 }
 
 // Driver is one process of ours over a host.
@@ -65,7 +80,10 @@ type Driver struct {
 	once   sync.Once
 }
 
-var _ hypervisor.Driver = (*Driver)(nil)
+var (
+	_ hypervisor.Driver  = (*Driver)(nil)
+	_ hypervisor.Freezer = (*Driver)(nil)
+)
 
 // New returns a driver that finds every machine of the host.
 func New(h *Host, f Faults) *Driver {
@@ -187,6 +205,10 @@ func (m *machine) Conn(ctx context.Context) (net.Conn, error) {
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
+	if err := m.awake(ctx); err != nil {
+		m.state.line <- struct{}{}
+		return nil, err
+	}
 	return m.d.host.connect(m.d, m.id, m.state)
 }
 
@@ -212,21 +234,21 @@ func (c *conn) Close() error {
 func (h *Host) All() []hypervisor.ID {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	ids := make([]hypervisor.ID, 0, len(h.machines))
-	for id := range h.machines {
-		ids = append(ids, id)
-	}
-	slices.Sort(ids)
-	return ids
+	return h.named(func(*state) bool { return true })
 }
 
-// Running names the machines that run, in order.
+// Running names the machines that have a process, in order: also those that stand still.
 func (h *Host) Running() []hypervisor.ID {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	return h.named((*state).running)
+}
+
+// named lists the machines that match, in order. It expects h.mu.
+func (h *Host) named(match func(*state) bool) []hypervisor.ID {
 	var ids []hypervisor.ID
 	for id, m := range h.machines {
-		if m.running() {
+		if match(m) {
 			ids = append(ids, id)
 		}
 	}
@@ -263,14 +285,13 @@ func (h *Host) place(s hypervisor.Spec) error {
 	if m, ok := h.machines[s.ID]; ok && m.running() {
 		return nil
 	}
-	_, known := h.machines[s.ID]
-	if !known && h.Capacity > 0 && len(h.machines) >= h.Capacity {
+	if m, ok := h.machines[s.ID]; (!ok || m.parked()) && h.full() {
 		return hypervisor.ErrNoRoom
 	}
 	if h.machines == nil {
 		h.machines = map[hypervisor.ID]*state{}
 	}
-	h.machines[s.ID] = &state{spec: s, conns: map[*conn]struct{}{}}
+	h.machines[s.ID] = &state{spec: s, conns: map[*conn]struct{}{}, memory: map[string]string{}}
 	return nil
 }
 
@@ -283,27 +304,44 @@ func (h *Host) boot(id hypervisor.ID) *state {
 		return nil
 	}
 	if m.gone == nil {
-		m.gone, m.line = make(chan struct{}), make(chan struct{}, 1)
-		m.line <- struct{}{}
+		m.start()
 	}
 	return m
+}
+
+// start expects h.mu, or a machine nobody else knows.
+func (m *state) start() {
+	m.gone, m.line = make(chan struct{}), make(chan struct{}, 1)
+	m.line <- struct{}{}
 }
 
 func (h *Host) end(id hypervisor.ID, exit hypervisor.Exit) bool {
 	h.mu.Lock()
 	m, ok := h.machines[id]
-	if !ok || !m.running() {
-		h.mu.Unlock()
+	ended := ok && m.stop(exit)
+	h.mu.Unlock()
+	if ended {
+		h.cut(m)
+	}
+	return ended
+}
+
+// stop expects h.mu. It reports whether the machine had not ended before.
+func (m *state) stop(exit hypervisor.Exit) bool {
+	if !m.running() {
 		return false
 	}
 	m.exit = exit
 	close(m.gone)
-	h.mu.Unlock()
+	return true
+}
+
+// cut closes the connections of one machine.
+func (h *Host) cut(m *state) {
 	h.hangUp(func(c *conn) bool {
 		_, mine := m.conns[c]
 		return mine
 	})
-	return true
 }
 
 // hangUp closes the connections that match.
@@ -343,7 +381,7 @@ func (h *Host) connect(d *Driver, id hypervisor.ID, m *state) (net.Conn, error) 
 		guest = func(_ hypervisor.ID, conn net.Conn) { io.Copy(io.Discard, conn) }
 	}
 	h.guests.Go(func() {
-		guest(id, theirs)
+		guest(id, &guestEnd{Conn: theirs, host: h, state: m})
 		c.Close() // an agent that hangs up dials again
 	})
 	return c, nil

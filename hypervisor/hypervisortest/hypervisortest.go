@@ -1,5 +1,8 @@
 // Package hypervisortest holds the promises every driver must keep. A driver's own tests
-// call Run with a Subject; a new promise goes here and not into one driver's tests.
+// call Run with a Subject; a new promise goes here and not into one driver's tests. A driver
+// whose machines can rest keeps those of RunFreezer too.
+//
+// Read this file, then freezer.go.
 package hypervisortest
 
 import (
