@@ -59,6 +59,8 @@ var goldens = map[string]any{
 	},
 	"tenant.slot_released/v1": tenant.SlotReleased{Box: string(id), At: at(6)},
 	"host.joined/v1":          host.Joined{Host: "host-a", Driver: "gvisor", CPUs: 8, MemoryMB: 32768, At: at(0)},
+	"host.reclaim_noticed/v1": host.ReclaimNoticed{Reason: "terminate", Deadline: at(121), At: at(1)},
+	"host.lost/v1":            host.Lost{Reason: "no heartbeat for 1m0s", At: at(2)},
 }
 
 var sets = [][]ledger.EventType{box.Events, tenant.Events, host.Events}
