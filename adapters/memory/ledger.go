@@ -1,5 +1,6 @@
-// Package memory is a ledger that forgets. It is the reference the contract was
-// written against, and what simulations and the tests of other packages run on.
+// Package memory is a ledger that forgets, and the heartbeats of one process. It is the
+// reference the contract was written against, and what simulations and the tests of other
+// packages run on.
 package memory
 
 import (

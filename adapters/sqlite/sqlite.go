@@ -1,9 +1,9 @@
 // Package sqlite keeps the ledger in one file, and the read models in another that may
-// be deleted at any time.
+// be deleted at any time, as may the file of heartbeats.
 //
 // Read ledger.go for opening and closing, append.go and commit.go for how appends become durable,
 // read.go and watch.go for following, chain.go and verify.go for how tampering becomes visible;
-// views.go and model.go hold the read models. The driver is modernc.org/sqlite: pure Go, no cgo.
+// views.go and model.go hold the read models, heartbeats.go what is neither. The driver is modernc.org/sqlite: pure Go, no cgo.
 package sqlite
 
 import (
