@@ -228,7 +228,9 @@ func TestWhoIsNotGivenUp(t *testing.T) {
 			f.Self = hostA
 			f.watch(5*time.Minute, hostB)
 		},
-		"heartbeats that cannot be read": func(f *fleet) {
+		"heartbeats that cannot be read, of a host that has not beaten yet": func(f *fleet) {
+			f.beats = new(memory.Heartbeats)
+			f.Beats = f.beats
 			f.watch(50*time.Second, hostB)
 			f.Beats = deaf{f.beats}
 			for range 4 {
