@@ -1,19 +1,22 @@
 package vault
 
 import (
-	"bytes"
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/rand"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
-
-	"github.com/tink-crypto/tink-go/v2/aead"
-	"github.com/tink-crypto/tink-go/v2/insecurecleartextkeyset"
-	"github.com/tink-crypto/tink-go/v2/keyset"
-	"github.com/tink-crypto/tink-go/v2/tink"
+	"strings"
 )
+
+// keyMark begins a key file and says what the key is for, so that a later kind of key can
+// be told from this one: 32 bytes for AES-256-GCM, in base64.
+const keyMark = "psbx-vault-key-v1:"
 
 // seal is the name of a file sealed with the vault's key. It tells a wrong key at
 // start-up, instead of at the first box that wants a secret, and it marks a folder
@@ -21,7 +24,7 @@ import (
 const seal = "sealed-with"
 
 // openKey reads the key or makes it, and holds it against the seal.
-func openKey(dir, keyFile string) (tink.AEAD, error) {
+func openKey(dir, keyFile string) (cipher.AEAD, error) {
 	sealPath := filepath.Join(dir, seal)
 	sealed, err := os.ReadFile(sealPath)
 	first := errors.Is(err, fs.ErrNotExist)
@@ -41,16 +44,12 @@ func openKey(dir, keyFile string) (tink.AEAD, error) {
 		return nil, fmt.Errorf("vault: key file %s: %w", keyFile, err)
 	}
 	if first {
-		sealed, err := a.Encrypt(nil, []byte(seal))
-		if err != nil {
-			return nil, fmt.Errorf("vault: seal: %w", err)
-		}
-		if err := writeFile(sealPath, sealed, os.Rename); err != nil {
+		if err := writeFile(sealPath, a.Seal(nil, nil, nil, []byte(seal)), os.Rename); err != nil {
 			return nil, fmt.Errorf("vault: write %s: %w", sealPath, err)
 		}
 		return a, nil
 	}
-	if _, err := a.Decrypt(sealed, []byte(seal)); err != nil {
+	if _, err := a.Open(nil, nil, sealed, []byte(seal)); err != nil {
 		return nil, fmt.Errorf("vault: %s does not hold the key that %s was made with; put that key back, or start with an empty vault folder", keyFile, dir)
 	}
 	return a, nil
@@ -78,14 +77,8 @@ func makeKey(path string) error {
 	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	h, err := keyset.NewHandle(aead.AES256GCMKeyTemplate())
-	if err != nil {
-		return err
-	}
-	var b bytes.Buffer
-	if err := insecurecleartextkeyset.Write(h, keyset.NewJSONWriter(&b)); err != nil {
-		return err
-	}
+	key := make([]byte, 32)
+	rand.Read(key) // never fails
 	if err := makeDir(filepath.Dir(path)); err != nil {
 		return err
 	}
@@ -96,12 +89,12 @@ func makeKey(path string) error {
 		}
 		return nil
 	}
-	return writeFile(path, b.Bytes(), linkOnce)
+	return writeFile(path, []byte(keyMark+base64.StdEncoding.EncodeToString(key)+"\n"), linkOnce)
 }
 
 // readKey refuses a file that anybody but its owner may read. The mode is taken from
 // the open file: what was checked is what is read.
-func readKey(path string) (tink.AEAD, error) {
+func readKey(path string) (cipher.AEAD, error) {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, errors.New("it is missing, and the vault already holds secrets; restore it from your backup")
@@ -119,13 +112,18 @@ func readKey(path string) (tink.AEAD, error) {
 	if mode := info.Mode().Perm(); mode&0o077 != 0 {
 		return nil, fmt.Errorf("others may read it (mode %04o); run: chmod 600 %s", mode, path)
 	}
-	b, err := io.ReadAll(io.LimitReader(f, 1<<20))
+	b, err := io.ReadAll(io.LimitReader(f, 1<<10))
 	if err != nil {
 		return nil, err
 	}
-	h, err := insecurecleartextkeyset.Read(keyset.NewJSONReader(bytes.NewReader(b)))
-	if err != nil {
-		return nil, errors.New("it does not hold a key") // the library's error could quote the file
+	text, ok := strings.CutPrefix(strings.TrimSpace(string(b)), keyMark)
+	key, err := base64.StdEncoding.DecodeString(text)
+	if !ok || err != nil || len(key) != 32 {
+		return nil, errors.New("it does not hold a key") // a better error could quote the file
 	}
-	return aead.New(h)
+	block, err := aes.NewCipher(key)
+	if err != nil {
+		return nil, err
+	}
+	return cipher.NewGCMWithRandomNonce(block)
 }
