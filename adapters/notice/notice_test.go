@@ -168,12 +168,12 @@ func TestANoticeIsToldOnce(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		told := []notice.Notice{}
+		told := make(chan notice.Notice, 8)
 		var accept atomic.Bool
 		done := make(chan error, 1)
 		go func() {
 			done <- p.Run(t.Context(), func(_ context.Context, n notice.Notice) error {
-				told = append(told, n)
+				told <- n
 				if !accept.Load() {
 					return errors.New("the ledger is locked")
 				}
@@ -195,8 +195,8 @@ func TestANoticeIsToldOnce(t *testing.T) {
 		wait(11*time.Second, 2)
 		accept.Store(true)
 		wait(5*time.Second, 3)
-		if err := <-done; err != nil || told[2].Reason != "the rack moves" {
-			t.Errorf("told %+v, %v", told, err)
+		if err, n := <-done, <-told; err != nil || n.Reason != "the rack moves" {
+			t.Errorf("told %+v, %v", n, err)
 		}
 		if text := log.String(); strings.Count(text, "cannot be heeded") != 1 || strings.Count(text, "will be reclaimed") != 1 {
 			t.Errorf("logged\n%s", text)
