@@ -71,8 +71,9 @@ type Freezer interface {
 	// Park ends a machine that was saved, and frees all it had on the host but its disk and
 	// its saved memory. ErrNotFound when there is no saved memory.
 	Park(ctx context.Context, id ID) error
-	// Thaw brings a parked machine back: the same processes, going on where they stood.
-	// A machine that runs is returned as it is. The saved memory stays until Resume: when
+	// Thaw brings a parked machine back: the same processes, going on where they stood. One
+	// that was saved and not parked yet goes on too, and one that runs is returned as it is.
+	// The saved memory stays until Resume: when
 	// Thaw fails, or what it brought back is no good, Park and try again. ErrNotFound when
 	// there is neither a machine nor saved memory.
 	Thaw(ctx context.Context, id ID) (Machine, error)

@@ -53,7 +53,7 @@ func (a *app) viewOf(s control.Status) view {
 	st := s.State
 	v := view{
 		Title: st.Name, ID: st.ID, Note: st.Note, Phase: st.Phase, State: meaning(st.Phase), Why: st.Why, Live: !st.Phase.Terminal(),
-		External: st.ExternalBaseURL, SceneOpen: st.Phase == box.Running, GeneratedAt: stamp(a.Control.Now()),
+		External: st.ExternalBaseURL, SceneOpen: st.Phase == box.Running || st.Phase.Suspended(), GeneratedAt: stamp(a.Control.Now()),
 	}
 	if v.Title == "" {
 		v.Title = "Box " + string(st.ID[:min(6, len(st.ID))])
@@ -103,10 +103,14 @@ func (a *app) facts(st box.State) []fact {
 
 func meaning(p box.Phase) string {
 	switch p {
-	case box.Claimed:
+	case box.Starting:
 		return "The machine is being started."
 	case box.Running:
 		return "Commands can run."
+	case box.Suspending, box.Suspended:
+		return "Nobody called the box for a while, so its memory and files are kept on disk. The next call wakes it up."
+	case box.Resuming:
+		return "The box is being woken up for a call."
 	case box.ShuttingDown:
 		return "The box is being taken down."
 	case box.Ended:

@@ -63,11 +63,12 @@ func (e *edge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		e.refuse(w, r, box.ErrUnknown)
 		return
 	}
-	scene, err := e.Control.Scene(r.Context(), id, service)
+	scene, done, err := e.Control.Scene(r.Context(), id, service)
 	if err != nil {
 		e.refuse(w, r, err)
 		return
 	}
+	defer done()
 	// An app may answer before it has read all of the request, and go on reading.
 	_ = http.NewResponseController(w).EnableFullDuplex() // HTTP/2 has it anyway, and says so
 	e.proxy.ServeHTTP(w, r.WithContext(withTarget(r.Context(), target{box: id, ScenePort: scene})))

@@ -31,6 +31,9 @@ type statusResult struct {
 	Secrets         []string          `json:"secrets,omitempty"`
 	Steps           []control.Step    `json:"steps"`
 	IdleTimeoutMin  int               `json:"idleTimeoutMin,omitempty"`
+	FreezeAfterSec  int               `json:"freezeAfterSec,omitempty"`
+	FrozenAt        *time.Time        `json:"frozenAt,omitempty"`
+	ThawError       string            `json:"thawError,omitempty"`
 	StartedFrom     string            `json:"startedFrom,omitempty"`
 	Revision        ledger.Revision   `json:"revision"`
 	RequestedAt     time.Time         `json:"requestedAt"`
@@ -71,10 +74,8 @@ func stepSchema() schema {
 func (d *Door) status() tool {
 	when := func(about string) schema { return str(about).with("format", "date-time") }
 	phase := []string{}
-	for _, p := range box.Phases {
-		if p != box.Absent {
-			phase = append(phase, string(p))
-		}
+	for _, p := range box.Owned {
+		phase = append(phase, string(p))
 	}
 	return newTool(about{
 		name: "sandbox_status", title: "Look at a box",
@@ -96,6 +97,9 @@ func (d *Door) status() tool {
 			"secrets":         array(schema{"type": "string"}, "Names of the secrets in its environment."),
 			"steps!":          array(stepSchema(), "What was done in the box, newest last."),
 			"idleTimeoutMin":  integer("Minutes without a call after which the box is stopped."),
+			"freezeAfterSec":  integer("Seconds without a call after which the box is frozen: its memory and files are kept, nothing runs and box time costs nothing until the next call wakes it up."),
+			"frozenAt":        when("Since when a frozen box has been frozen."),
+			"thawError":       str("Why a frozen box could not be woken up at the last try; a call tries again."),
 			"startedFrom":     str("cold or spare."),
 			"revision!":       integer("Number of events on the box's history."),
 			"requestedAt!":    when("When the box was asked for."), "readyAt": when("When it was ready."), "endedAt": when("When it ended."),
@@ -117,7 +121,7 @@ func (d *Door) statusResultOf(s control.Status) statusResult {
 		ID: st.ID, Name: st.Name, Note: st.Note, State: st.Phase, Status: st.Phase, Health: s.Health,
 		Wiring: wiringTable(st.Services, st.ExternalBaseURL), WiringRevision: st.WiringRevision, ExternalBaseURL: st.ExternalBaseURL,
 		TakeoverURL: s.TakeoverURL, SceneURL: s.SceneURL, SceneURLs: map[string]string{}, Secrets: st.Secrets, Steps: s.Steps,
-		IdleTimeoutMin: st.IdleTimeoutMin, StartedFrom: st.StartedFrom, Revision: s.Revision,
+		IdleTimeoutMin: st.IdleTimeoutMin, FreezeAfterSec: int(s.FreezeAfter.Seconds()), ThawError: st.ThawError, StartedFrom: st.StartedFrom, Revision: s.Revision,
 		RequestedAt: st.RequestedAt, ReadyAt: moment(st.ReadyAt), EndedAt: moment(st.EndedAt), LastActivity: st.LastActivity,
 	}
 	if out.Steps == nil {
@@ -127,6 +131,8 @@ func (d *Door) statusResultOf(s control.Status) statusResult {
 		out.SceneURLs[x.Name] = d.cfg.Service.Links.Scene(st.ID, x.Name)
 	}
 	switch st.Phase {
+	case box.Suspended:
+		out.FrozenAt = moment(st.FrozenAt)
 	case box.Lost:
 		out.Interrupted = st.Why
 	case box.ShuttingDown, box.Ended:

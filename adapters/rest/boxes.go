@@ -3,7 +3,6 @@ package rest
 import (
 	"encoding/base64"
 	"net/http"
-	"slices"
 	"strings"
 	"time"
 
@@ -57,12 +56,10 @@ func (s *server) listBoxes(w http.ResponseWriter, r *http.Request, who control.C
 
 func phase(q *query) box.Phase {
 	p := box.Phase(q.Get("status"))
-	if p != "" && !slices.Contains(box.Phases, p) {
+	if p != "" && !p.Owned() {
 		var names []string
-		for _, known := range box.Phases {
-			if known != box.Absent {
-				names = append(names, string(known))
-			}
+		for _, known := range box.Owned {
+			names = append(names, string(known))
 		}
 		q.refuse("status must be one of %s", strings.Join(names, ", "))
 	}
@@ -102,16 +99,19 @@ type boxBody struct {
 	IdleTimeoutMin int             `json:"idleTimeoutMin,omitempty"`
 	RequestedAt    time.Time       `json:"requestedAt"`
 	ReadyAt        *time.Time      `json:"readyAt,omitempty"`
+	FrozenAt       *time.Time      `json:"frozenAt,omitempty"` // the newest freeze, over or not
+	ThawError      string          `json:"thawError,omitempty"`
 	EndedAt        *time.Time      `json:"endedAt,omitempty"`
 	LastActivity   time.Time       `json:"lastActivity"`
 	LastStep       int             `json:"lastStep"`
 	Revision       ledger.Revision `json:"revision"`
 
 	// Of the present only.
-	Health      *control.Health `json:"health,omitempty"`
-	SceneURL    string          `json:"sceneUrl,omitempty"`
-	TakeoverURL string          `json:"takeoverUrl,omitempty"`
-	Steps       []control.Step  `json:"steps,omitempty"` // the newest, oldest of them first
+	Health         *control.Health `json:"health,omitempty"`
+	FreezeAfterSec int             `json:"freezeAfterSec,omitempty"`
+	SceneURL       string          `json:"sceneUrl,omitempty"`
+	TakeoverURL    string          `json:"takeoverUrl,omitempty"`
+	Steps          []control.Step  `json:"steps,omitempty"` // the newest, oldest of them first
 }
 
 type wiringBody struct {
@@ -131,7 +131,7 @@ func (s *server) bodyOf(st box.State, rev ledger.Revision) boxBody {
 	return boxBody{
 		ID: st.ID, Name: st.Name, Note: st.Note, Status: st.Phase, Why: st.Why, Image: st.Image, StartedFrom: st.StartedFrom,
 		Wiring: s.wiringOf(st), Secrets: append([]string{}, st.Secrets...), IdleTimeoutMin: st.IdleTimeoutMin,
-		RequestedAt: st.RequestedAt, ReadyAt: optional(st.ReadyAt), EndedAt: optional(st.EndedAt), LastActivity: st.LastActivity,
+		RequestedAt: st.RequestedAt, ReadyAt: optional(st.ReadyAt), FrozenAt: optional(st.FrozenAt), ThawError: st.ThawError, EndedAt: optional(st.EndedAt), LastActivity: st.LastActivity,
 		LastStep: st.Steps, Revision: rev,
 	}
 }
@@ -176,6 +176,7 @@ func (s *server) getBox(w http.ResponseWriter, r *http.Request, who control.Call
 	}
 	body := s.bodyOf(now.State, now.Revision)
 	body.Health, body.SceneURL, body.TakeoverURL, body.Steps = &now.Health, now.SceneURL, now.TakeoverURL, now.Steps
+	body.FreezeAfterSec = int(now.FreezeAfter.Seconds())
 	return writeJSON(w, http.StatusOK, body)
 }
 

@@ -44,12 +44,24 @@ var (
 		Box: id, Tenant: tenant, Host: "h1", Image: "base", Name: "tests", Note: "for the tests", Services: services(box.ModeExternal),
 		ExternalBaseURL: "https://staging.example.com", Secrets: []string{"TOKEN"}, IdleTimeoutMin: 30, At: at(0),
 	}
-	ready       = box.Ready{StartedFrom: "cold", BootMs: 900, At: at(1)}
-	bootFailed  = box.BootFailed{Reason: "the disk is full", At: at(1)}
-	execStarted = box.ExecStarted{Step: 1, Exec: "e1", Replica: "r1", Cmd: "make", TimeoutMs: 1000, At: at(2)}
-	stopping    = box.Stopping{Reason: "stopped by its tenant", At: at(8)}
-	terminated  = box.Terminated{At: at(9)}
-	interrupted = box.Interrupted{Reason: "the host was reclaimed", At: at(9)}
+	ready          = box.Ready{StartedFrom: "cold", BootMs: 900, At: at(1)}
+	bootFailed     = box.BootFailed{Reason: "the disk is full", At: at(1)}
+	execStarted    = box.ExecStarted{Step: 1, Exec: "e1", Replica: "r1", Cmd: "make", TimeoutMs: 1000, At: at(2)}
+	stopping       = box.Stopping{Reason: "stopped by its tenant", At: at(8)}
+	spareRequested = box.SpareRequested{Box: id, Host: "h1", Image: "base", At: at(0)}
+	spareReady     = box.SpareReady{BootMs: 700, At: at(1)}
+	claimed        = box.Claimed{
+		Tenant: tenant, Name: "tests", Note: "for the tests", Services: services(box.ModeExternal),
+		ExternalBaseURL: "https://staging.example.com", Secrets: []string{"TOKEN"}, IdleTimeoutMin: 30, At: at(0),
+	}
+	freezing     = box.Freezing{Reason: "no call named it for 5m0s", At: at(3)}
+	frozen       = box.Frozen{TookMs: 300, At: at(4)}
+	freezeFailed = box.FreezeFailed{Reason: "the disk is full", At: at(4)}
+	thawing      = box.Thawing{Call: "exec", At: at(5)}
+	thawed       = box.Thawed{TookMs: 200, At: at(6)}
+	thawFailed   = box.ThawFailed{Reason: "the host has no room for it now", At: at(6)}
+	terminated   = box.Terminated{At: at(9)}
+	interrupted  = box.Interrupted{Reason: "the host was reclaimed", At: at(9)}
 )
 
 func TestRequesting(t *testing.T) {

@@ -6,6 +6,26 @@ import "time"
 type Command interface{ command() }
 
 type (
+	// RequestSpare asks for a machine ahead of time.
+	RequestSpare struct {
+		Box   ID
+		Host  string
+		Image string
+		At    time.Time
+	}
+	// ReportSpareReady: a worker has the spare's machine up, paused, with nobody's things in it.
+	ReportSpareReady struct {
+		BootMs int64
+		At     time.Time
+	}
+	// StopSpare ends a machine that nobody has claimed. Whoever claims it first has won.
+	StopSpare struct {
+		Reason string
+		At     time.Time
+	}
+	// Claim gives a spare to a tenant. What is chosen is the same as in a Request; where
+	// the box is was chosen when the spare was made.
+	Claim struct{ Request }
 	// Request asks for a new box. Services carry no mode: it follows from ExternalBaseURL.
 	Request struct {
 		Box             ID
@@ -33,6 +53,43 @@ type (
 	}
 	// ReportGone: a worker found that the machine is no more.
 	ReportGone struct {
+		Reason string
+		At     time.Time
+	}
+	// Freeze puts the memory of the box to disk if it has rested for After. Active is the
+	// newest call that this process knows of and the ledger may not.
+	Freeze struct {
+		After  time.Duration
+		Active time.Time
+		At     time.Time
+	}
+	// ReportFrozen: a worker has memory and files of the box on disk.
+	ReportFrozen struct {
+		TookMs int64
+		At     time.Time
+	}
+	// ReportFreezeFailed: a worker could not freeze the box, or found it called; it runs.
+	ReportFreezeFailed struct {
+		Reason string
+		At     time.Time
+	}
+	// Wake makes the box run again, for a call.
+	Wake struct {
+		Call string
+		At   time.Time
+	}
+	// ReportThawed: a worker has the box running again.
+	ReportThawed struct {
+		TookMs int64
+		At     time.Time
+	}
+	// ReportThawFailed: a worker could not bring the box back; what was saved is there.
+	ReportThawFailed struct {
+		Reason string
+		At     time.Time
+	}
+	// Interrupt ends the box because what it runs on is lost or about to be.
+	Interrupt struct {
 		Reason string
 		At     time.Time
 	}
@@ -102,15 +159,26 @@ type (
 	}
 )
 
-func (Request) command()          {}
-func (ReportReady) command()      {}
-func (ReportBootFailed) command() {}
-func (ReportGone) command()       {}
-func (Wire) command()             {}
-func (StartExec) command()        {}
-func (FinishExec) command()       {}
-func (RecordSync) command()       {}
-func (RecordFetch) command()      {}
-func (Touch) command()            {}
-func (Stop) command()             {}
-func (StopIdle) command()         {}
+func (RequestSpare) command()       {}
+func (ReportSpareReady) command()   {}
+func (StopSpare) command()          {}
+func (Claim) command()              {}
+func (Request) command()            {}
+func (Freeze) command()             {}
+func (ReportFrozen) command()       {}
+func (ReportFreezeFailed) command() {}
+func (Wake) command()               {}
+func (ReportThawed) command()       {}
+func (ReportThawFailed) command()   {}
+func (Interrupt) command()          {}
+func (ReportReady) command()        {}
+func (ReportBootFailed) command()   {}
+func (ReportGone) command()         {}
+func (Wire) command()               {}
+func (StartExec) command()          {}
+func (FinishExec) command()         {}
+func (RecordSync) command()         {}
+func (RecordFetch) command()        {}
+func (Touch) command()              {}
+func (Stop) command()               {}
+func (StopIdle) command()           {}

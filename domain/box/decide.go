@@ -13,6 +13,8 @@ var (
 	ErrUnknown = fault.New(fault.NotFound, "there is no box with this id; ids come from sandbox_start")
 	ErrTaken   = fault.New(fault.Conflict, "this idempotency key was already used to start a different box; use a new key or repeat the call unchanged")
 	ErrBooting = fault.New(fault.Unavailable, "the box is still being started; try again in a few seconds")
+	ErrFrozen  = fault.New(fault.Unavailable, "the box is frozen; the next call wakes it up")
+	ErrGiven   = fault.New(fault.Conflict, "this spare was given to somebody else")
 	ErrEnded   = fault.New(fault.Terminated, "the box has ended; start a new one with sandbox_start")
 )
 
@@ -22,6 +24,14 @@ var Decider = decider.Decider[Command, State, Event]{Decide: Decide, Evolve: Evo
 // Decide says what a command would change. No events means: already so.
 func Decide(s State, c Command) ([]Event, error) {
 	switch c := c.(type) {
+	case RequestSpare:
+		return requestSpare(s, c)
+	case ReportSpareReady:
+		return reportSpareReady(s, c)
+	case StopSpare:
+		return stopSpare(s, c)
+	case Claim:
+		return claim(s, c)
 	case Request:
 		return request(s, c)
 	case ReportReady:
@@ -30,6 +40,20 @@ func Decide(s State, c Command) ([]Event, error) {
 		return reportBootFailed(s, c)
 	case ReportGone:
 		return reportGone(s, c)
+	case Freeze:
+		return freeze(s, c)
+	case ReportFrozen:
+		return reportFrozen(s, c)
+	case ReportFreezeFailed:
+		return reportFreezeFailed(s, c)
+	case Wake:
+		return wake(s, c)
+	case ReportThawed:
+		return reportThawed(s, c)
+	case ReportThawFailed:
+		return reportThawFailed(s, c)
+	case Interrupt:
+		return interrupt(s, c)
 	case Wire:
 		return wire(s, c)
 	case StartExec:
@@ -53,10 +77,12 @@ func Decide(s State, c Command) ([]Event, error) {
 // Usable says why a call that needs a running box cannot be served, or nil.
 func Usable(s State) error {
 	switch s.Phase {
-	case Absent:
+	case Absent, Warming, Spare:
 		return ErrUnknown
-	case Claimed:
+	case Starting:
 		return ErrBooting
+	case Suspending, Suspended, Resuming:
+		return ErrFrozen
 	case Lost:
 		return fault.New(fault.Interrupted, "the box was interrupted: %s. Nothing on it remains; start a new one with sandbox_start", s.Why)
 	case ShuttingDown, Ended:
@@ -65,17 +91,58 @@ func Usable(s State) error {
 	return nil
 }
 
+func requestSpare(s State, c RequestSpare) ([]Event, error) {
+	if !ValidID(string(c.Box)) {
+		return nil, errID
+	}
+	if s.Phase != Absent {
+		return nil, nil
+	}
+	return []Event{SpareRequested{Box: c.Box, Host: c.Host, Image: c.Image, At: c.At}}, nil
+}
+
+func reportSpareReady(s State, c ReportSpareReady) ([]Event, error) {
+	switch s.Phase {
+	case Absent:
+		return nil, ErrUnknown
+	case Warming:
+		return []Event{SpareReady{BootMs: c.BootMs, At: c.At}}, nil
+	}
+	return nil, nil
+}
+
+func stopSpare(s State, c StopSpare) ([]Event, error) {
+	switch s.Phase {
+	case Absent:
+		return nil, ErrUnknown
+	case Warming, Spare:
+		return []Event{Stopping{Reason: c.Reason, At: c.At}}, nil
+	}
+	return nil, nil
+}
+
+// claim: of two who want the same spare, the one who is second finds it given.
+func claim(s State, c Claim) ([]Event, error) {
+	if err := CheckRequest(c.Request); err != nil {
+		return nil, err
+	}
+	switch {
+	case s.Phase == Absent:
+		return nil, ErrUnknown
+	case s.Phase == Spare:
+		return []Event{Claimed{
+			Tenant: c.Tenant, Name: c.Name, Note: c.Note, Services: wiredAtFirst(c.Request), ExternalBaseURL: c.ExternalBaseURL,
+			Secrets: c.Secrets, IdleTimeoutMin: c.IdleTimeoutMin, At: c.At,
+		}}, nil
+	case sameRequest(s, c.Request):
+		return nil, nil
+	}
+	return nil, ErrGiven
+}
+
 func request(s State, c Request) ([]Event, error) {
 	if err := CheckRequest(c); err != nil {
 		return nil, err
-	}
-	mode := ModeBox
-	if c.ExternalBaseURL != "" {
-		mode = ModeExternal
-	}
-	services := slices.Clone(c.Services)
-	for i := range services {
-		services[i].Mode = mode
 	}
 	if s.Phase != Absent {
 		if sameRequest(s, c) {
@@ -84,9 +151,22 @@ func request(s State, c Request) ([]Event, error) {
 		return nil, ErrTaken
 	}
 	return []Event{Requested{
-		Box: c.Box, Tenant: c.Tenant, Host: c.Host, Image: c.Image, Name: c.Name, Note: c.Note, Services: services,
+		Box: c.Box, Tenant: c.Tenant, Host: c.Host, Image: c.Image, Name: c.Name, Note: c.Note, Services: wiredAtFirst(c),
 		ExternalBaseURL: c.ExternalBaseURL, Secrets: c.Secrets, IdleTimeoutMin: c.IdleTimeoutMin, At: c.At,
 	}}, nil
+}
+
+// wiredAtFirst is the wiring table of a new box.
+func wiredAtFirst(c Request) []Service {
+	mode := ModeBox
+	if c.ExternalBaseURL != "" {
+		mode = ModeExternal
+	}
+	services := slices.Clone(c.Services)
+	for i := range services {
+		services[i].Mode = mode
+	}
+	return services
 }
 
 // sameRequest compares what the caller chose; where the box was placed may differ between tries.
@@ -100,9 +180,9 @@ func reportReady(s State, c ReportReady) ([]Event, error) {
 	switch s.Phase {
 	case Absent:
 		return nil, ErrUnknown
-	case Running:
+	case Running, Suspending, Suspended, Resuming:
 		return nil, nil
-	case Claimed:
+	case Starting:
 		return []Event{Ready{StartedFrom: c.StartedFrom, BootMs: c.BootMs, At: c.At}}, nil
 	}
 	return nil, Usable(s)
@@ -112,7 +192,7 @@ func reportBootFailed(s State, c ReportBootFailed) ([]Event, error) {
 	switch s.Phase {
 	case Absent:
 		return nil, ErrUnknown
-	case Claimed:
+	case Warming, Starting:
 		return []Event{BootFailed{Reason: c.Reason, At: c.At}}, nil
 	}
 	return nil, nil // it came up, or has ended some other way
@@ -123,12 +203,25 @@ func reportGone(s State, c ReportGone) ([]Event, error) {
 	switch s.Phase {
 	case Absent:
 		return nil, ErrUnknown
-	case Running:
+	case Spare, Running, Suspending, Suspended, Resuming:
 		return []Event{Interrupted{Reason: c.Reason, At: c.At}}, nil
 	case ShuttingDown:
 		return []Event{Terminated{At: c.At}}, nil
 	}
 	return nil, nil // not booted yet, or over already
+}
+
+// interrupt ends a box in whatever phase it is.
+func interrupt(s State, c Interrupt) ([]Event, error) {
+	switch s.Phase {
+	case Absent:
+		return nil, ErrUnknown
+	case Ended, Lost:
+		return nil, nil
+	case ShuttingDown:
+		return []Event{Terminated{At: c.At}}, nil
+	}
+	return []Event{Interrupted{Reason: c.Reason, At: c.At}}, nil
 }
 
 func wire(s State, c Wire) ([]Event, error) {
@@ -212,7 +305,7 @@ func noted(s State, op string) (bool, error) {
 	if slices.Contains(s.Recent, op) {
 		return true, nil
 	}
-	if s.Phase == Absent || s.Phase.Terminal() {
+	if !s.Phase.Owned() || s.Phase.Terminal() {
 		return false, Usable(s)
 	}
 	return false, nil
@@ -222,38 +315,115 @@ func stop(s State, c Stop) ([]Event, error) {
 	switch s.Phase {
 	case Absent:
 		return nil, ErrUnknown
-	case Claimed, Running:
-		return []Event{Stopping{Reason: c.Reason, At: c.At}}, nil
+	case ShuttingDown, Ended, Lost:
+		return nil, nil
 	}
-	return nil, nil
+	return []Event{Stopping{Reason: c.Reason, At: c.At}}, nil
 }
 
 // TouchEvery bounds how often a call without another trace is noted.
 const TouchEvery = time.Minute
 
 func touch(s State, c Touch) ([]Event, error) {
-	if s.Phase == Absent {
+	if !s.Phase.Owned() {
 		return nil, ErrUnknown
 	}
-	if s.Phase != Running || c.At.Sub(s.LastActivity) < TouchEvery {
+	if s.Phase != Running && !s.Phase.Suspended() || c.At.Sub(s.LastActivity) < TouchEvery {
 		return nil, nil
 	}
 	return []Event{Touched{Call: c.Call, At: c.At}}, nil
 }
 
-// stopIdle looks at the box as it is now: whoever called it a moment ago has won. A
-// command in the foreground is a call that has not ended.
+// restedSince is when the newest call ended, which is now while a command in the
+// foreground runs: it is a call that has not ended.
+func restedSince(s State, active, now time.Time) time.Time {
+	switch {
+	case len(s.Open) > 0:
+		return now
+	case active.After(s.LastActivity):
+		return active
+	}
+	return s.LastActivity
+}
+
+// stopIdle looks at the box as it is now: whoever called it a moment ago has won. What is
+// frozen stays so.
 func stopIdle(s State, c StopIdle) ([]Event, error) {
 	if s.Phase == Absent {
 		return nil, ErrUnknown
 	}
-	last := s.LastActivity
-	if c.Active.After(last) {
-		last = c.Active
-	}
 	idle := time.Duration(s.IdleTimeoutMin) * time.Minute
-	if s.Phase != Running || idle == 0 || len(s.Open) > 0 || c.At.Sub(last) < idle {
+	if s.Phase != Running && s.Phase != Suspended || idle == 0 || c.At.Sub(restedSince(s, c.Active, c.At)) < idle {
 		return nil, nil
 	}
 	return []Event{Stopping{Reason: fmt.Sprintf("no call named it for %d minutes, its idle timeout", s.IdleTimeoutMin), At: c.At}}, nil
+}
+
+// freeze looks at the box as it is now, like stopIdle. After a freeze that failed the box
+// has to rest as long again.
+func freeze(s State, c Freeze) ([]Event, error) {
+	if s.Phase == Absent {
+		return nil, ErrUnknown
+	}
+	since := restedSince(s, c.Active, c.At)
+	if s.FreezeTriedAt.After(since) {
+		since = s.FreezeTriedAt
+	}
+	if s.Phase != Running || c.At.Sub(since) < c.After || len(s.Open) > 0 {
+		return nil, nil
+	}
+	return []Event{Freezing{Reason: fmt.Sprintf("no call named it for %s", c.After), At: c.At}}, nil
+}
+
+// reportFrozen: when a call came meanwhile the box is wanted awake, and whoever reports
+// this sees it by the phase.
+func reportFrozen(s State, c ReportFrozen) ([]Event, error) {
+	switch s.Phase {
+	case Absent:
+		return nil, ErrUnknown
+	case Suspending:
+		return []Event{Frozen{TookMs: c.TookMs, At: c.At}}, nil
+	}
+	return nil, nil
+}
+
+func reportFreezeFailed(s State, c ReportFreezeFailed) ([]Event, error) {
+	switch s.Phase {
+	case Absent:
+		return nil, ErrUnknown
+	case Suspending:
+		return []Event{FreezeFailed{Reason: c.Reason, At: c.At}}, nil
+	}
+	return nil, nil
+}
+
+// wake is decided once however many calls want it.
+func wake(s State, c Wake) ([]Event, error) {
+	switch s.Phase {
+	case Suspending, Suspended:
+		return []Event{Thawing{Call: c.Call, At: c.At}}, nil
+	case Resuming:
+		return nil, nil
+	}
+	return nil, Usable(s)
+}
+
+func reportThawed(s State, c ReportThawed) ([]Event, error) {
+	switch s.Phase {
+	case Absent:
+		return nil, ErrUnknown
+	case Resuming:
+		return []Event{Thawed{TookMs: c.TookMs, At: c.At}}, nil
+	}
+	return nil, nil
+}
+
+func reportThawFailed(s State, c ReportThawFailed) ([]Event, error) {
+	switch s.Phase {
+	case Absent:
+		return nil, ErrUnknown
+	case Resuming:
+		return []Event{ThawFailed{Reason: c.Reason, At: c.At}}, nil
+	}
+	return nil, nil
 }

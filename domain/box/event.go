@@ -37,6 +37,30 @@ func StreamOf(id ID) ledger.Stream { return ledger.Stream("box-" + string(id)) }
 type Event interface{ event() }
 
 type (
+	// SpareRequested: a machine is to be booted on Host ahead of time, for whoever comes.
+	SpareRequested struct {
+		Box   ID        `json:"box"`
+		Host  string    `json:"host"`
+		Image string    `json:"image"` // name of the image profile
+		At    time.Time `json:"at"`
+	}
+	// SpareReady: the spare's machine answers and waits, paused.
+	SpareReady struct {
+		BootMs int64     `json:"bootMs"`
+		At     time.Time `json:"at"`
+	}
+	// Claimed: a tenant asked for a box and was given this spare. From now on it is that
+	// tenant's; it was nobody's before and is nobody's afterwards.
+	Claimed struct {
+		Tenant          string    `json:"tenant"`
+		Name            string    `json:"name,omitempty"`
+		Note            string    `json:"note,omitempty"`
+		Services        []Service `json:"services,omitempty"`
+		ExternalBaseURL string    `json:"externalBaseUrl,omitempty"`
+		Secrets         []string  `json:"secrets,omitempty"` // names only
+		IdleTimeoutMin  int       `json:"idleTimeoutMin,omitempty"`
+		At              time.Time `json:"at"`
+	}
 	// Requested: a tenant asked for a box and no spare was waiting; a machine is to be booted on Host.
 	Requested struct {
 		Box             ID        `json:"box"`
@@ -124,6 +148,36 @@ type (
 		Call string    `json:"call"`
 		At   time.Time `json:"at"`
 	}
+	// Freezing: nobody called the box for a while, so its memory is to be put to disk.
+	Freezing struct {
+		Reason string    `json:"reason"`
+		At     time.Time `json:"at"`
+	}
+	// Frozen: memory and files are on disk as of one moment, and nothing runs.
+	Frozen struct {
+		TookMs int64     `json:"tookMs"`
+		At     time.Time `json:"at"`
+	}
+	// FreezeFailed: the box could not be frozen, or was called meanwhile; it runs on.
+	FreezeFailed struct {
+		Reason string    `json:"reason"`
+		At     time.Time `json:"at"`
+	}
+	// Thawing: a call needs the box; it is to run again.
+	Thawing struct {
+		Call string    `json:"call"`
+		At   time.Time `json:"at"`
+	}
+	// Thawed: the box runs on from where it stood.
+	Thawed struct {
+		TookMs int64     `json:"tookMs"`
+		At     time.Time `json:"at"`
+	}
+	// ThawFailed: the box could not be brought back; what was saved is still there.
+	ThawFailed struct {
+		Reason string    `json:"reason"`
+		At     time.Time `json:"at"`
+	}
 	// Stopping: the box was told to end; its machine is still to be destroyed.
 	Stopping struct {
 		Reason string    `json:"reason"`
@@ -152,21 +206,33 @@ const (
 	Unknown      Outcome = "unknown"      // the link was lost: it may have run, in part or whole
 )
 
-func (Requested) event()    {}
-func (Ready) event()        {}
-func (BootFailed) event()   {}
-func (Wired) event()        {}
-func (ExecStarted) event()  {}
-func (ExecFinished) event() {}
-func (Synced) event()       {}
-func (Fetched) event()      {}
-func (Touched) event()      {}
-func (Stopping) event()     {}
-func (Terminated) event()   {}
-func (Interrupted) event()  {}
+func (SpareRequested) event() {}
+func (SpareReady) event()     {}
+func (Claimed) event()        {}
+func (Requested) event()      {}
+func (Ready) event()          {}
+func (Freezing) event()       {}
+func (Frozen) event()         {}
+func (FreezeFailed) event()   {}
+func (Thawing) event()        {}
+func (Thawed) event()         {}
+func (ThawFailed) event()     {}
+func (BootFailed) event()     {}
+func (Wired) event()          {}
+func (ExecStarted) event()    {}
+func (ExecFinished) event()   {}
+func (Synced) event()         {}
+func (Fetched) event()        {}
+func (Touched) event()        {}
+func (Stopping) event()       {}
+func (Terminated) event()     {}
+func (Interrupted) event()    {}
 
 // Events is the storage contract. Names and versions are forever; Go names are not.
 var Events = []ledger.EventType{
+	ledger.Event[SpareRequested]("box.spare_requested"),
+	ledger.Event[SpareReady]("box.spare_ready"),
+	ledger.Event[Claimed]("box.claimed"),
 	ledger.Event[Requested]("box.requested"),
 	ledger.Event[Ready]("box.ready"),
 	ledger.Event[BootFailed]("box.boot_failed"),
@@ -176,6 +242,12 @@ var Events = []ledger.EventType{
 	ledger.Event[Synced]("box.synced"),
 	ledger.Event[Fetched]("box.fetched"),
 	ledger.Event[Touched]("box.touched"),
+	ledger.Event[Freezing]("box.freezing"),
+	ledger.Event[Frozen]("box.frozen"),
+	ledger.Event[FreezeFailed]("box.freeze_failed"),
+	ledger.Event[Thawing]("box.thawing"),
+	ledger.Event[Thawed]("box.thawed"),
+	ledger.Event[ThawFailed]("box.thaw_failed"),
 	ledger.Event[Stopping]("box.stopping"),
 	ledger.Event[Terminated]("box.terminated"),
 	ledger.Event[Interrupted]("box.interrupted"),

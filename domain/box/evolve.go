@@ -12,18 +12,32 @@ type Phase string
 
 const (
 	Absent       Phase = ""            // nobody asked for it
-	Claimed      Phase = "claimed"     // it has an owner, its machine does not answer yet
+	Warming      Phase = "warming"     // nobody's yet; its machine is being made
+	Spare        Phase = "spare"       // nobody's yet; its machine waits
+	Starting     Phase = "claimed"     // it has an owner, its machine does not answer yet
 	Running      Phase = "ready"       // commands may run
+	Suspending   Phase = "freezing"    // it runs; its memory is being put to disk
+	Suspended    Phase = "frozen"      // memory and files are on disk, nothing runs
+	Resuming     Phase = "thawing"     // it is being brought back for a call
 	ShuttingDown Phase = "stopping"    // told to end
 	Ended        Phase = "terminated"  // ended, or never came up
 	Lost         Phase = "interrupted" // the machine under it was lost
 )
 
 // Phases lists every phase a box can be in, for exhaustive tests.
-var Phases = []Phase{Absent, Claimed, Running, ShuttingDown, Ended, Lost}
+var Phases = []Phase{Absent, Warming, Spare, Starting, Running, Suspending, Suspended, Resuming, ShuttingDown, Ended, Lost}
+
+// Owned lists the phases of a box that belongs to a tenant: those that anybody outside sees.
+var Owned = []Phase{Starting, Running, Suspending, Suspended, Resuming, ShuttingDown, Ended, Lost}
 
 // Terminal says that nothing can happen to the box any more.
 func (p Phase) Terminal() bool { return p == Ended || p == Lost }
+
+// Owned says that the box belongs to a tenant, or did.
+func (p Phase) Owned() bool { return slices.Contains(Owned, p) }
+
+// Suspended says that the box is frozen, or on its way there or back.
+func (p Phase) Suspended() bool { return p == Suspending || p == Suspended || p == Resuming }
 
 // State is only what Decide and the use cases need to know; lists live in projections.
 type State struct {
@@ -39,6 +53,7 @@ type State struct {
 	ExternalBaseURL string
 	Secrets         []string
 	IdleTimeoutMin  int
+	WasSpare        bool // its machine was made before it was anybody's
 	StartedFrom     string
 	Steps           int             // number of the newest step
 	Open            map[string]Open // announced commands without an end, by exec id
@@ -48,6 +63,10 @@ type State struct {
 	ReadyAt         time.Time
 	EndedAt         time.Time
 	LastActivity    time.Time // the newest call that named the box
+	FrozenAt        time.Time // the newest freeze, over or not
+	FreezeTriedAt   time.Time // the newest freeze that failed
+	Frozen          int       // how often it was frozen
+	ThawError       string    // why the newest thaw failed, until one succeeds
 }
 
 // Open is a command that was announced and has not ended on the ledger.
@@ -60,9 +79,18 @@ type Open struct {
 // Evolve records a fact. It never refuses and never looks anything up.
 func Evolve(s State, e Event) State {
 	switch e := e.(type) {
+	case SpareRequested:
+		s = State{Phase: Warming, ID: e.Box, Host: e.Host, Image: e.Image, RequestedAt: e.At}
+	case SpareReady:
+		s.Phase = Spare
+	case Claimed:
+		s.WasSpare = true
+		s.Phase, s.Tenant, s.Name, s.Note = Starting, e.Tenant, e.Name, e.Note
+		s.Services, s.WiringRevision, s.ExternalBaseURL, s.Secrets = e.Services, 1, e.ExternalBaseURL, e.Secrets
+		s.IdleTimeoutMin, s.RequestedAt, s.LastActivity = e.IdleTimeoutMin, e.At, e.At
 	case Requested:
 		s = State{
-			Phase: Claimed, ID: e.Box, Tenant: e.Tenant, Host: e.Host, Image: e.Image, Name: e.Name, Note: e.Note,
+			Phase: Starting, ID: e.Box, Tenant: e.Tenant, Host: e.Host, Image: e.Image, Name: e.Name, Note: e.Note,
 			Services: e.Services, WiringRevision: 1, ExternalBaseURL: e.ExternalBaseURL, Secrets: e.Secrets,
 			IdleTimeoutMin: e.IdleTimeoutMin, RequestedAt: e.At, LastActivity: e.At,
 		}
@@ -85,6 +113,19 @@ func Evolve(s State, e Event) State {
 		s.Steps, s.LastActivity, s.Recent = e.Step, e.At, remember(s.Recent, e.Op)
 	case Touched:
 		s.LastActivity = e.At
+	case Freezing:
+		s.Phase = Suspending
+	case Frozen:
+		s.Phase, s.FrozenAt = Suspended, e.At
+		s.Frozen++
+	case FreezeFailed:
+		s.Phase, s.FreezeTriedAt = Running, e.At
+	case Thawing:
+		s.Phase, s.LastActivity = Resuming, e.At
+	case Thawed:
+		s.Phase, s.ThawError, s.LastActivity = Running, "", e.At
+	case ThawFailed:
+		s.Phase, s.ThawError = Suspended, e.Reason
 	case Stopping:
 		s.Phase, s.Why = ShuttingDown, e.Reason
 	case Terminated:

@@ -25,10 +25,12 @@ var (
 // ValidID says whether s has the form of a box id.
 func ValidID(s string) bool { return idRE.MatchString(s) }
 
+var errID = fault.New(fault.Invalid, "a box id is 20 characters of a-z and 2-7")
+
 // CheckRequest refuses what can never become a box.
 func CheckRequest(c Request) error {
 	if !ValidID(string(c.Box)) {
-		return fault.New(fault.Invalid, "a box id is 20 characters of a-z and 2-7")
+		return errID
 	}
 	if err := checkServices(c.Services); err != nil {
 		return err

@@ -66,6 +66,14 @@ func (s *Service) Active(id box.ID) time.Time {
 	return c.last
 }
 
+// Busy says whether a call for the box is under way in this process.
+func (s *Service) Busy(id box.ID) bool {
+	s.active.mu.Lock()
+	defer s.active.mu.Unlock()
+	c := s.active.by[id]
+	return c != nil && c.running > 0
+}
+
 // Forget drops what is remembered of boxes that are not among the living.
 func (s *Service) Forget(living []box.ID) {
 	s.active.mu.Lock()

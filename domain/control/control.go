@@ -2,7 +2,8 @@
 //
 // Read control.go for what every use case shares, ports.go for what they need from
 // outside, then one file for each: start.go, exec.go, files.go, wire.go, stop.go,
-// status.go, query.go, secrets.go, keys.go, scene.go; activity.go says what keeps a box from idling. A use case loads a stream, asks the pure decider,
+// status.go, query.go, secrets.go, keys.go, scene.go; activity.go says what keeps a box from idling,
+// spares.go where a box comes from at once. A use case loads a stream, asks the pure decider,
 // appends, and only then touches the world; nothing else changes state.
 package control
 
@@ -62,6 +63,7 @@ type Parts struct {
 	Image   string  // image profile of new boxes
 	Replica string  // name of this process's place, the same after a restart
 
+	FreezeAfter time.Duration // a box that rests so long is frozen; 0 for never
 	StartWithin time.Duration // a box that is not ready by then is given up; 90 s in production
 }
 
@@ -70,6 +72,7 @@ type Service struct {
 	Parts
 	redactors redactors
 	active    active
+	picked    picked
 }
 
 // New returns the use cases over their parts.
@@ -123,19 +126,93 @@ func (s *Service) own(ctx context.Context, who Caller, id box.ID) (box.State, er
 	return st, nil
 }
 
-// usable loads a box of the caller that can take calls now. One that is just being
-// started is waited for.
-func (s *Service) usable(ctx context.Context, who Caller, id box.ID) (box.State, error) {
-	st, err := s.own(ctx, who, id)
-	if err != nil {
-		return st, err
+// enter lets a call of the caller into a box. One that is just being started is waited
+// for, and a frozen one is woken first. Until done is called the box is not idle: that is
+// on the ledger before the call goes on, so that no process freezes the box under it.
+func (s *Service) enter(ctx context.Context, who Caller, id box.ID, call string) (done func(), err error) {
+	if _, err := s.own(ctx, who, id); err != nil {
+		return nil, err
 	}
-	if st.Phase == box.Claimed {
-		if st, err = s.await(ctx, id, s.StartWithin, func(st box.State) bool { return st.Phase != box.Claimed }); err != nil {
-			return st, err
+	done = s.calling(id)
+	for {
+		if err = s.awake(ctx, who, id, call); err != nil {
+			break
+		}
+		var out decider.Outcome[box.State, box.Event]
+		if out, err = s.box(ctx, who, id, box.Touch{Call: call, At: s.Now()}); err != nil {
+			break
+		}
+		if out.State.Phase == box.Running {
+			return s.renewing(ctx, who, id, call, done), nil
 		}
 	}
-	return st, box.Usable(st)
+	done()
+	return nil, err
+}
+
+// renewing notes a call again as long as it lasts.
+func (s *Service) renewing(ctx context.Context, who Caller, id box.ID, call string, done func()) func() {
+	ctx, cancel := context.WithCancel(ctx)
+	go func() {
+		for tick := time.NewTicker(box.TouchEvery); ; {
+			select {
+			case <-ctx.Done():
+				tick.Stop()
+				return
+			case <-tick.C:
+				s.touched(ctx, who, id, call)
+			}
+		}
+	}()
+	return func() { cancel(); done() }
+}
+
+// boxAwake carries out a command that needs a running box, and wakes the box for it.
+func (s *Service) boxAwake(ctx context.Context, who Caller, id box.ID, call string, cmd func() box.Command) (decider.Outcome[box.State, box.Event], error) {
+	for {
+		if err := s.awake(ctx, who, id, call); err != nil {
+			return decider.Outcome[box.State, box.Event]{}, err
+		}
+		out, err := s.box(ctx, who, id, cmd())
+		if !errors.Is(err, box.ErrFrozen) {
+			return out, err
+		}
+	}
+}
+
+// awake returns nil when the box takes calls now: it waits for one that is being started
+// and wakes one that is frozen.
+func (s *Service) awake(ctx context.Context, who Caller, id box.ID, call string) error {
+	for {
+		st, _, err := s.Boxes.Load(ctx, box.StreamOf(id))
+		if err != nil {
+			return err
+		}
+		switch {
+		case st.Phase == box.Starting:
+			_, err = s.await(ctx, id, s.StartWithin, func(st box.State) bool { return st.Phase != box.Starting })
+		case st.Phase.Suspended():
+			err = s.wake(ctx, who, id, call)
+		default:
+			return box.Usable(st)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// wake brings a frozen box back, once for all calls that wait for it.
+func (s *Service) wake(ctx context.Context, who Caller, id box.ID, call string) error {
+	out, err := s.box(ctx, who, id, box.Wake{Call: call, At: s.Now()})
+	if err != nil || out.State.Phase != box.Resuming {
+		return err
+	}
+	st, err := s.await(ctx, id, s.StartWithin, func(st box.State) bool { return st.Phase != box.Resuming })
+	if err == nil && st.Phase == box.Suspended && st.ThawError != "" {
+		err = fault.New(fault.Unavailable, "the box could not be woken up: %s. Its memory and its files are kept; try again in a moment", st.ThawError)
+	}
+	return err
 }
 
 // await follows a box until done says so, or gives up with a timeout.

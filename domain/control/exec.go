@@ -52,15 +52,16 @@ func (s *Service) Exec(ctx context.Context, who Caller, r ExecRequest) (ExecResu
 	if err != nil {
 		return ExecResult{}, red.err(err)
 	}
-	if _, err := s.usable(ctx, who, r.Box); err != nil {
+	if _, err := s.own(ctx, who, r.Box); err != nil {
 		return ExecResult{}, err
 	}
 	defer s.calling(r.Box)()
-	exec := s.NewID()
-	out, err := s.box(ctx, who, r.Box, box.StartExec{
-		Exec: exec, Replica: s.Replica, Cmd: red.clean(r.Cmd), Cwd: red.clean(r.Cwd), EnvNames: red.cleanAll(slices.Sorted(maps.Keys(r.Env))),
-		TimeoutMs: timeout.Milliseconds(), Background: r.Background, Note: red.clean(r.Note), At: s.Now(),
-	})
+	start := box.StartExec{
+		Exec: s.NewID(), Replica: s.Replica, Cmd: red.clean(r.Cmd), Cwd: red.clean(r.Cwd), EnvNames: red.cleanAll(slices.Sorted(maps.Keys(r.Env))),
+		TimeoutMs: timeout.Milliseconds(), Background: r.Background, Note: red.clean(r.Note),
+	}
+	exec := start.Exec
+	out, err := s.boxAwake(ctx, who, r.Box, "exec", func() box.Command { start.At = s.Now(); return start })
 	if err != nil {
 		return ExecResult{}, err
 	}
@@ -144,7 +145,7 @@ func (s *Service) endedMeanwhile(ctx context.Context, id box.ID, err error) erro
 		return err
 	}
 	st, _, loadErr := s.Boxes.Load(context.WithoutCancel(ctx), box.StreamOf(id))
-	if loadErr != nil || st.Phase == box.Running || st.Phase == box.Claimed {
+	if loadErr != nil || st.Phase == box.Running || st.Phase == box.Starting || st.Phase.Suspended() {
 		return err
 	}
 	return box.Usable(st)

@@ -38,10 +38,11 @@ func (s *Service) Sync(ctx context.Context, who Caller, r SyncRequest) (Put, err
 	if err := cmp.Or(checkPath("dest", r.Dest), checkPath("repo", r.Repo)); err != nil {
 		return Put{}, err
 	}
-	if _, err := s.usable(ctx, who, r.Box); err != nil {
+	done, err := s.enter(ctx, who, r.Box, "sync")
+	if err != nil {
 		return Put{}, err
 	}
-	defer s.calling(r.Box)()
+	defer done()
 	dest, repo, err := s.clean2(ctx, who, r.Dest, r.Repo)
 	if err != nil {
 		return Put{}, err
@@ -68,10 +69,11 @@ func (s *Service) Get(ctx context.Context, who Caller, id box.ID, name string) (
 	if err := checkPath("path", name); err != nil {
 		return Download{}, err
 	}
-	if _, err := s.usable(ctx, who, id); err != nil {
+	done, err := s.enter(ctx, who, id, "get")
+	if err != nil {
 		return Download{}, err
 	}
-	defer s.calling(id)()
+	defer done()
 	file, err := s.Guests.Fetch(ctx, id, name)
 	if err != nil {
 		return Download{}, s.cleanErr(ctx, who, s.endedMeanwhile(ctx, id, err))

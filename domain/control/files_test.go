@@ -190,15 +190,17 @@ func TestScenes(t *testing.T) {
 	id := start(t, h, control.StartRequest{Services: web})
 	bare := start(t, h, control.StartRequest{})
 	for service, want := range map[string]control.ScenePort{"": {Port: 3000, Wiring: 1}, "web": {Port: 3000, Wiring: 1}, "api": {Port: 4000, Wiring: 1}} {
-		if port, err := h.Scene(t.Context(), id, service); port != want || err != nil {
-			t.Errorf("scene %q is %+v, %v", service, port, err)
+		port, done, err := h.Scene(t.Context(), id, service)
+		if port != want || err != nil {
+			t.Fatalf("scene %q is %+v, %v", service, port, err)
 		}
+		done()
 	}
-	_, err := h.Scene(t.Context(), id, "db")
+	_, _, err := h.Scene(t.Context(), id, "db")
 	refused(t, err, fault.NotFound, `"db"`)
-	_, err = h.Scene(t.Context(), bare, "")
+	_, _, err = h.Scene(t.Context(), bare, "")
 	refused(t, err, fault.NotFound, "without services")
-	_, err = h.Scene(t.Context(), "aaaaaaaaaaaaaaaaaaaa", "")
+	_, _, err = h.Scene(t.Context(), "aaaaaaaaaaaaaaaaaaaa", "")
 	refused(t, err, fault.NotFound)
 
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -224,6 +226,6 @@ func TestScenes(t *testing.T) {
 	if err := h.Stop(t.Context(), h.Tenant.Caller, id); err != nil {
 		t.Fatal(err)
 	}
-	_, err = h.Scene(t.Context(), id, "web")
+	_, _, err = h.Scene(t.Context(), id, "web")
 	refused(t, err, fault.Terminated)
 }

@@ -112,6 +112,8 @@ type Views interface {
 	History(ctx context.Context, q HistoryQuery) ([]HistoryRow, error)
 	// OpenExecs lists the commands a replica announced and did not finish.
 	OpenExecs(ctx context.Context, replica string) ([]OpenExec, error)
+	// Spares lists the spares that wait on a host with an image, oldest first.
+	Spares(ctx context.Context, host, image string) ([]box.ID, error)
 	// KeyByHash returns ok false when no such key was ever issued.
 	KeyByHash(ctx context.Context, hash string) (row KeyRow, ok bool, err error)
 }

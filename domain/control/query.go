@@ -53,7 +53,11 @@ func (s *Service) BoxAt(ctx context.Context, who Caller, id box.ID, m Moment) (b
 	if st, err := s.own(ctx, who, id); err != nil {
 		return st, 0, err
 	}
-	return FoldBox(ctx, s.Boxes, id, m)
+	st, rev, err := FoldBox(ctx, s.Boxes, id, m)
+	if err == nil && !st.Phase.Owned() {
+		return st, rev, box.ErrUnknown // it was a spare then, nobody's
+	}
+	return st, rev, err
 }
 
 // FoldBox folds a box's history up to a moment.

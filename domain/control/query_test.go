@@ -104,7 +104,7 @@ func TestHistoryAndTheStateAsItWas(t *testing.T) {
 		rev   ledger.Revision
 	}{
 		"now":                         {control.Moment{}, box.Ended, box.ModeBox, 5},
-		"at the first revision":       {control.Moment{Revision: 1}, box.Claimed, box.ModeExternal, 1},
+		"at the first revision":       {control.Moment{Revision: 1}, box.Starting, box.ModeExternal, 1},
 		"before the change":           {control.Moment{Revision: 2}, box.Running, box.ModeExternal, 2},
 		"after it":                    {control.Moment{Revision: 3}, box.Running, box.ModeBox, 3},
 		"at a revision to come":       {control.Moment{Revision: 99}, box.Ended, box.ModeBox, 5},

@@ -2,10 +2,13 @@ package control
 
 import (
 	"context"
+	"errors"
 	"net"
+	"slices"
 
 	"parallelsandbox/domain/box"
 	"parallelsandbox/domain/fault"
+	"parallelsandbox/domain/tenant"
 )
 
 // ScenePort is where a scene is served in its box, and under which revision of the
@@ -15,25 +18,29 @@ type ScenePort struct {
 	Wiring int
 }
 
-// Scene finds the port of a box's service for a visitor of its scene URL. Whoever holds
-// the URL may look: the id cannot be guessed. An unknown box and a foreign one do not differ.
-func (s *Service) Scene(ctx context.Context, id box.ID, service string) (ScenePort, error) {
+// Scene finds the port of a box's service for a visitor of its scene URL, who is a call
+// until done. Whoever holds the URL may look: the id cannot be guessed. An unknown box and
+// a foreign one do not differ. A frozen box is woken, one that has ended is not.
+func (s *Service) Scene(ctx context.Context, id box.ID, service string) (at ScenePort, done func(), err error) {
 	st, _, err := s.Boxes.Load(ctx, box.StreamOf(id))
 	if err != nil {
-		return ScenePort{}, err
+		return ScenePort{}, nil, err
 	}
-	if err := box.Usable(st); err != nil {
-		return ScenePort{}, err
+	if err := box.Usable(st); err != nil && !errors.Is(err, box.ErrFrozen) {
+		return ScenePort{}, nil, err
 	}
-	for _, x := range st.Services {
-		if service == "" || x.Name == service {
-			return ScenePort{Port: x.Port, Wiring: st.WiringRevision}, nil
-		}
+	i := slices.IndexFunc(st.Services, func(x box.Service) bool { return service == "" || x.Name == service })
+	switch {
+	case i < 0 && service == "":
+		return ScenePort{}, nil, fault.New(fault.NotFound, "the box was started without services, so it has no scene")
+	case i < 0:
+		return ScenePort{}, nil, fault.New(fault.NotFound, "the box has no service %q", service)
 	}
-	if service == "" {
-		return ScenePort{}, fault.New(fault.NotFound, "the box was started without services, so it has no scene")
+	visitor := Caller{Tenant: tenant.ID(st.Tenant), Client: "scene"}
+	if done, err = s.enter(ctx, visitor, id, "scene"); err != nil {
+		return ScenePort{}, nil, err
 	}
-	return ScenePort{}, fault.New(fault.NotFound, "the box has no service %q", service)
+	return ScenePort{Port: st.Services[i].Port, Wiring: st.WiringRevision}, done, nil
 }
 
 // DialScene opens a byte stream to a port of a box. In mode external the box's own

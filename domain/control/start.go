@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"slices"
 	"time"
 
@@ -31,27 +32,22 @@ type Started struct {
 	StartedFrom string
 }
 
-// Start takes a slot of the plan, requests the box and waits until it is ready. A
-// repeat under the same idempotency key finds the same box.
+// Start takes a slot of the plan, claims a spare or requests a box, and waits until it is
+// ready. A repeat under the same idempotency key finds the same box.
 func (s *Service) Start(ctx context.Context, who Caller, r StartRequest) (Started, error) {
 	if err := s.checkStart(ctx, who, r); err != nil {
 		return Started{}, err
 	}
-	id, err := s.takeSlot(ctx, who, hashed(r.IdempotencyKey))
-	if err != nil {
-		return Started{}, err
-	}
-	cmd := s.request(id, who, r)
+	cmd := s.request("", who, r)
+	var err error
 	if cmd.Name, cmd.Note, err = s.clean2(ctx, who, r.Name, r.Note); err != nil {
 		return Started{}, err
 	}
-	if _, err := s.box(ctx, who, id, cmd); err != nil {
-		if fault.KindOf(err) == fault.Invalid {
-			s.releaseSlot(ctx, who, id)
-		}
+	id, err := s.place(ctx, who, cmd, hashed(r.IdempotencyKey))
+	if err != nil {
 		return Started{}, err
 	}
-	st, err := s.await(ctx, id, s.StartWithin, func(st box.State) bool { return st.Phase != box.Claimed })
+	st, err := s.await(ctx, id, s.StartWithin, func(st box.State) bool { return st.Phase != box.Starting })
 	if err != nil {
 		return Started{}, s.giveUp(ctx, who, id, r, err)
 	}
@@ -61,10 +57,49 @@ func (s *Service) Start(ctx context.Context, who Caller, r StartRequest) (Starte
 		}
 		return Started{}, fault.New(fault.Unavailable, "the box could not be started: %s. %s", st.Why, again(r))
 	}
-	if err := box.Usable(st); err != nil && r.IdempotencyKey == "" {
+	if err := box.Usable(st); err != nil && r.IdempotencyKey == "" && !errors.Is(err, box.ErrFrozen) {
 		return Started{}, err
 	}
 	return Started{ID: id, SceneURL: s.Links.Scene(id, ""), TakeoverURL: s.Links.Page(id, s.Now()), Status: st.Phase, StartedFrom: st.StartedFrom}, nil
+}
+
+// place takes a slot and gives the caller a box for it: a spare while there is one that
+// nobody else was faster to claim, else a new one.
+func (s *Service) place(ctx context.Context, who Caller, cmd box.Request, key string) (box.ID, error) {
+	at := s.spot(ctx)
+	id, err := s.takeSlot(ctx, who, key, at.id)
+	for err == nil {
+		cmd.Box = id
+		err = s.give(ctx, who, cmd)
+		lost := errors.Is(err, box.ErrGiven)
+		s.leave(at, id == at.id && (lost || err == nil))
+		if !lost {
+			break
+		}
+		at = s.spot(ctx)
+		id, err = s.moveSlot(ctx, who, key, id, at.id)
+	}
+	if id == "" {
+		s.leave(at, false)
+	}
+	if fault.KindOf(err) == fault.Invalid && id != "" {
+		s.releaseSlot(ctx, who, id)
+	}
+	return id, err
+}
+
+// give makes a box of this id the caller's, as asked for.
+func (s *Service) give(ctx context.Context, who Caller, cmd box.Request) error {
+	st, _, err := s.Boxes.Load(ctx, box.StreamOf(cmd.Box))
+	if err != nil {
+		return err
+	}
+	if st.Phase == box.Absent || st.Tenant == string(who.Tenant) {
+		_, err = s.box(ctx, who, cmd.Box, cmd)
+	} else {
+		_, err = s.box(ctx, who, cmd.Box, box.Claim{Request: cmd})
+	}
+	return err
 }
 
 // checkStart refuses what can never work, before a slot is taken.
@@ -107,8 +142,7 @@ func (s *Service) request(id box.ID, who Caller, r StartRequest) box.Request {
 
 // takeSlot reserves room under the plan. When none is left, slots of boxes that have
 // ended are given back first: the policy that does so may be a moment behind.
-func (s *Service) takeSlot(ctx context.Context, who Caller, key string) (box.ID, error) {
-	id := box.ID(s.NewID())
+func (s *Service) takeSlot(ctx context.Context, who Caller, key string, id box.ID) (box.ID, error) {
 	take := tenant.TakeSlot{Box: string(id), IdempotencyKey: key, At: s.Now()}
 	out, err := s.tenant(ctx, who, take)
 	if fault.KindOf(err) == fault.PlanLimit && s.releaseEnded(ctx, who, out.State) {
@@ -131,11 +165,24 @@ func (s *Service) retakeSlot(ctx context.Context, who Caller, id box.ID, st tena
 		return nil
 	}
 	b, _, err := s.Boxes.Load(ctx, box.StreamOf(id))
-	if err != nil || b.Phase != box.Absent {
+	if err != nil || b.Phase.Owned() {
 		return err
 	}
 	_, err = s.tenant(ctx, who, tenant.TakeSlot{Box: string(id), At: s.Now()})
 	return err
+}
+
+// moveSlot gives the room that was taken for a spare which somebody else got to another
+// box, and returns which: a repeat of this start may have been faster.
+func (s *Service) moveSlot(ctx context.Context, who Caller, key string, from, to box.ID) (box.ID, error) {
+	out, err := s.tenant(ctx, who, tenant.MoveSlot{From: string(from), To: string(to), IdempotencyKey: key, At: s.Now()})
+	if err != nil {
+		return "", err
+	}
+	if now, ok := out.State.StartedAs(key); ok {
+		to = box.ID(now)
+	}
+	return to, nil
 }
 
 func (s *Service) releaseEnded(ctx context.Context, who Caller, st tenant.State) (any bool) {

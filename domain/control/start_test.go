@@ -347,7 +347,7 @@ func TestCallsGiveUpOnABoxThatDoesNotCome(t *testing.T) {
 		impatient := controltest.New(t, led, controltest.Restarted("replica-b"), controltest.WithStartWithin(5*time.Second), controltest.WithoutWorker())
 		_, err := impatient.Exec(ctx, h.Tenant.Caller, control.ExecRequest{Box: id, Cmd: "true"})
 		refused(t, err, fault.Timeout, "5s", "sandbox_status")
-		if phase(t, h, id) != box.Claimed {
+		if phase(t, h, id) != box.Starting {
 			t.Error("a call that gave up ended the box")
 		}
 	})

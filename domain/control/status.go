@@ -14,6 +14,7 @@ type Status struct {
 	State       box.State
 	Revision    ledger.Revision
 	Health      Health
+	FreezeAfter time.Duration // without a call until the box is frozen; 0 for never
 	TakeoverURL string
 	SceneURL    string
 	Steps       []Step // newest last
@@ -25,7 +26,8 @@ const (
 	statusSteps  = 50
 )
 
-// Status tells the truth about a box, whatever state it is in.
+// Status tells the truth about a box, whatever state it is in. It is a call, so the box is
+// not idle; but it does not wake a frozen one, or nobody could see that it is frozen.
 func (s *Service) Status(ctx context.Context, who Caller, id box.ID) (Status, error) {
 	if _, err := s.own(ctx, who, id); err != nil {
 		return Status{}, err
@@ -48,12 +50,15 @@ func (s *Service) status(ctx context.Context, id box.ID) (Status, error) {
 		return Status{}, err
 	}
 	return Status{
-		State: st, Revision: rev, Health: s.health(ctx, st), Steps: steps,
+		State: st, Revision: rev, Health: s.health(ctx, st), Steps: steps, FreezeAfter: s.FreezeAfter,
 		TakeoverURL: s.Links.Page(id, s.Now()), SceneURL: s.Links.Scene(id, ""),
 	}, nil
 }
 
 func (s *Service) health(ctx context.Context, st box.State) Health {
+	if st.Phase.Suspended() {
+		return Health{Detail: "the box is " + string(st.Phase) + "; the next call that needs it wakes it up"}
+	}
 	if st.Phase != box.Running {
 		return Health{Detail: "the box is " + string(st.Phase)}
 	}

@@ -11,11 +11,11 @@ import (
 // returns the whole table as it now is. The ledger decides; the box follows, here at
 // once, and through the worker if it cannot be reached now.
 func (s *Service) Wire(ctx context.Context, who Caller, id box.ID, service string, mode box.Mode) (Wiring, error) {
-	if _, err := s.usable(ctx, who, id); err != nil {
+	if _, err := s.own(ctx, who, id); err != nil {
 		return Wiring{}, err
 	}
 	defer s.calling(id)()
-	out, err := s.box(ctx, who, id, box.Wire{Service: service, Mode: mode, At: s.Now()})
+	out, err := s.boxAwake(ctx, who, id, "wire", func() box.Command { return box.Wire{Service: service, Mode: mode, At: s.Now()} })
 	if err != nil {
 		return Wiring{}, s.cleanErr(ctx, who, err)
 	}

@@ -45,6 +45,13 @@ type (
 		IdempotencyKey string // hash; empty for none
 		At             time.Time
 	}
+	// MoveSlot gives the room of From to To, because From could not be had. The key, when
+	// there is one, stands for To from now on.
+	MoveSlot struct {
+		From, To       string
+		IdempotencyKey string // hash; empty for none
+		At             time.Time
+	}
 	// ReleaseSlot gives the room of a box back when it has ended.
 	ReleaseSlot struct {
 		Box string
@@ -59,4 +66,5 @@ func (RevokeKey) command()    {}
 func (SetSecret) command()    {}
 func (RemoveSecret) command() {}
 func (TakeSlot) command()     {}
+func (MoveSlot) command()     {}
 func (ReleaseSlot) command()  {}

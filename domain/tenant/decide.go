@@ -46,6 +46,8 @@ func Decide(s State, c Command) ([]Event, error) {
 		return removeSecret(s, c)
 	case TakeSlot:
 		return takeSlot(s, c)
+	case MoveSlot:
+		return moveSlot(s, c)
 	case ReleaseSlot:
 		return releaseSlot(s, c)
 	}
@@ -149,10 +151,36 @@ func takeSlot(s State, c TakeSlot) ([]Event, error) {
 	if _, already := s.Slots[c.Box]; already {
 		return nil, nil
 	}
-	if limit := s.Plan.Slots(); len(s.Slots) >= limit {
-		return nil, fault.New(fault.PlanLimit, "the %s plan allows %d boxes at once and all are in use; stop one with sandbox_stop, or change the plan", s.Plan, limit)
+	if err := roomFor(s, len(s.Slots)+1); err != nil {
+		return nil, err
 	}
 	return []Event{SlotTaken{Box: c.Box, IdempotencyKey: c.IdempotencyKey, At: c.At}}, nil
+}
+
+func roomFor(s State, slots int) error {
+	if limit := s.Plan.Slots(); slots > limit {
+		return fault.New(fault.PlanLimit, "the %s plan allows %d boxes at once and all are in use; stop one with sandbox_stop, or change the plan", s.Plan, limit)
+	}
+	return nil
+}
+
+// moveSlot is one write, so nobody gets in between. Of two repeats of one start the
+// second finds the slot moved, and the state says where to.
+func moveSlot(s State, c MoveSlot) ([]Event, error) {
+	if now, ok := s.StartedAs(c.IdempotencyKey); ok && now != c.From {
+		return nil, nil
+	}
+	if _, already := s.Slots[c.To]; already {
+		return nil, nil
+	}
+	took := SlotTaken{Box: c.To, IdempotencyKey: c.IdempotencyKey, At: c.At}
+	if _, held := s.Slots[c.From]; held {
+		return []Event{SlotReleased{Box: c.From, At: c.At}, took}, nil
+	}
+	if err := roomFor(s, len(s.Slots)+1); err != nil {
+		return nil, err
+	}
+	return []Event{took}, nil
 }
 
 func releaseSlot(s State, c ReleaseSlot) ([]Event, error) {

@@ -32,9 +32,9 @@ type Start struct{ Key, Box string }
 // remembered bounds how many starts ago an idempotency key is still recognised.
 const remembered = 256
 
-// StartedAs returns the box an idempotency key led to.
+// StartedAs returns the box an idempotency key led to last.
 func (s State) StartedAs(key string) (box string, ok bool) {
-	for _, x := range s.Started {
+	for _, x := range slices.Backward(s.Started) {
 		if key != "" && x.Key == key {
 			return x.Box, true
 		}

@@ -55,7 +55,7 @@ func TestRegistering(t *testing.T) {
 func TestAnUnknownTenantCanDoNothing(t *testing.T) {
 	for _, cmd := range []tenant.Command{
 		tenant.ChangePlan{Plan: tenant.Pro}, tenant.IssueKey{Key: "k"}, tenant.RevokeKey{Key: "k"}, tenant.SetSecret{Name: "A"},
-		tenant.RemoveSecret{Name: "A"}, tenant.TakeSlot{Box: "b"}, tenant.ReleaseSlot{Box: "b"},
+		tenant.RemoveSecret{Name: "A"}, tenant.TakeSlot{Box: "b"}, tenant.MoveSlot{From: "a", To: "b"}, tenant.ReleaseSlot{Box: "b"},
 	} {
 		decidertest.Run(t, tenant.Decider, tenant.Events, []rule{{Rule: fmt.Sprintf("%T", cmd), When: cmd, Err: tenant.ErrUnknown}})
 	}
@@ -134,6 +134,13 @@ func TestSlots(t *testing.T) {
 		{Rule: "also when the plan is full", Given: append(taken("b", "c"), keyed), When: tenant.TakeSlot{Box: "d", IdempotencyKey: "k", At: at(2)}},
 		{Rule: "also when the slot was given back: the key stands for a box that was", Given: given{registered, keyed, tenant.SlotReleased{Box: "a", At: at(2)}},
 			When: tenant.TakeSlot{Box: "b", IdempotencyKey: "k", At: at(3)}},
+		{Rule: "a slot moves in one write", Given: append(taken("b", "c"), keyed), When: tenant.MoveSlot{From: "a", To: "d", IdempotencyKey: "k", At: at(2)},
+			Then: then{tenant.SlotReleased{Box: "a", At: at(2)}, tenant.SlotTaken{Box: "d", IdempotencyKey: "k", At: at(2)}}},
+		{Rule: "it moves once, and a repeat is told where to by its key", Given: given{registered, keyed, tenant.SlotReleased{Box: "a", At: at(2)}, tenant.SlotTaken{Box: "d", IdempotencyKey: "k", At: at(2)}},
+			When: tenant.MoveSlot{From: "a", To: "e", IdempotencyKey: "k", At: at(3)}},
+		{Rule: "a slot that was given back meanwhile is taken anew", Given: append(taken("b"), keyed, tenant.SlotReleased{Box: "a", At: at(2)}),
+			When: tenant.MoveSlot{From: "a", To: "d", IdempotencyKey: "k", At: at(3)}, Then: then{tenant.SlotTaken{Box: "d", IdempotencyKey: "k", At: at(3)}}},
+		{Rule: "if there is room", Given: taken("b", "c", "d"), When: tenant.MoveSlot{From: "a", To: "e", At: at(3)}, Err: full(tenant.Free)},
 		{Rule: "starts without a key are never the same", Given: given{registered, tenant.SlotTaken{Box: "a", At: at(1)}}, When: tenant.TakeSlot{Box: "b", At: at(1)},
 			Then: then{tenant.SlotTaken{Box: "b", At: at(1)}}},
 	})
@@ -166,7 +173,7 @@ func anyCommand(t *rapid.T) tenant.Command {
 	name := rapid.SampledFrom([]string{"a", "b", "c", "d", "e", "f", "g", "h"})
 	key := rapid.SampledFrom([]string{"", "", "k1", "k2"})
 	plan := rapid.SampledFrom([]tenant.Plan{tenant.Free, tenant.Free, tenant.Pro, "gold"})
-	switch rapid.IntRange(0, 9).Draw(t, "command") {
+	switch rapid.IntRange(0, 11).Draw(t, "command") {
 	case 0:
 		return tenant.ChangePlan{Plan: plan.Draw(t, "plan"), At: at(1)}
 	case 1:
@@ -179,6 +186,8 @@ func anyCommand(t *rapid.T) tenant.Command {
 		return tenant.RemoveSecret{Name: name.Draw(t, "name"), At: at(1)}
 	case 5, 6:
 		return tenant.ReleaseSlot{Box: name.Draw(t, "box"), At: at(1)}
+	case 7, 8:
+		return tenant.MoveSlot{From: name.Draw(t, "from"), To: name.Draw(t, "to"), IdempotencyKey: key.Draw(t, "key"), At: at(1)}
 	}
 	return tenant.TakeSlot{Box: name.Draw(t, "box"), IdempotencyKey: key.Draw(t, "key"), At: at(1)}
 }

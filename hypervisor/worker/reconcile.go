@@ -28,10 +28,20 @@ func (w *Worker) Reconcile(ctx context.Context, id box.ID) error {
 		return nil // another host's box; it cannot be here
 	}
 	switch st.Phase {
-	case box.Claimed:
+	case box.Warming:
+		return w.warm(ctx, st)
+	case box.Spare:
+		return w.hold(ctx, st)
+	case box.Starting:
 		return w.boot(ctx, st)
 	case box.Running:
 		return w.keep(ctx, st)
+	case box.Suspending:
+		return w.freeze(ctx, st)
+	case box.Suspended:
+		return w.park(ctx, st)
+	case box.Resuming:
+		return w.thaw(ctx, st)
 	case box.ShuttingDown:
 		if err := w.destroy(ctx, id); err != nil {
 			return err
@@ -41,46 +51,118 @@ func (w *Worker) Reconcile(ctx context.Context, id box.ID) error {
 	return w.destroy(ctx, id) // ended, lost, or nobody's: nothing of it may stay
 }
 
-// boot makes the machine, gives it its identity and says that it is ready.
-func (w *Worker) boot(ctx context.Context, st box.State) error {
+// warm makes the machine of a spare and lets it wait. A spare is not tried twice: whoever
+// wants spares asks for another, when it is time.
+func (w *Worker) warm(ctx context.Context, st box.State) error {
 	err := w.up(ctx, st)
+	if err == nil {
+		_, err = w.Agents.Health(ctx, st.ID)
+	}
+	if err == nil {
+		err = w.rest(ctx, st.ID)
+	}
+	if err != nil {
+		return w.failed(ctx, st, err)
+	}
+	now := w.Now()
+	return w.tell(ctx, st.ID, box.ReportSpareReady{BootMs: now.Sub(st.RequestedAt).Milliseconds(), At: now})
+}
+
+// hold keeps a spare waiting, and tells when it is no more.
+func (w *Worker) hold(ctx context.Context, st box.State) error {
+	if _, ok := w.attachedTo(st.ID); ok {
+		return nil
+	}
+	m, err := w.Driver.Attach(ctx, hypervisor.ID(st.ID))
+	if errors.Is(err, hypervisor.ErrNotFound) {
+		return w.gone(ctx, st.ID, goneReason)
+	}
+	if err != nil {
+		return fmt.Errorf("attach: %w", err)
+	}
+	w.attach(ctx, m)
+	return w.rest(ctx, st.ID)
+}
+
+// boot makes the machine unless a spare is there, gives it its identity and says that it is ready.
+func (w *Worker) boot(ctx context.Context, st box.State) error {
+	from, err := w.give(ctx, st)
 	for try := 1; err != nil && try < bootTries && ctx.Err() == nil && !errors.Is(err, hypervisor.ErrNoRoom); try++ {
 		w.Log.Warn("boot failed, trying again", "box", st.ID, "err", err)
 		if err := w.destroy(ctx, st.ID); err != nil {
 			return err
 		}
-		err = w.up(ctx, st)
+		from, err = w.give(ctx, st)
 	}
-	switch {
-	case ctx.Err() != nil:
-		return ctx.Err()
-	case err != nil:
-		w.Log.Error("boot failed for good", "box", st.ID, "err", err)
-		if err := w.destroy(ctx, st.ID); err != nil {
-			return err
-		}
-		return w.tell(ctx, st.ID, box.ReportBootFailed{Reason: bootReason(err), At: w.Now()})
+	if err != nil {
+		return w.failed(ctx, st, err)
 	}
 	w.wired(st.ID, st.WiringRevision)
 	now := w.Now()
-	err = w.tell(ctx, st.ID, box.ReportReady{StartedFrom: "cold", BootMs: now.Sub(st.RequestedAt).Milliseconds(), At: now})
+	err = w.tell(ctx, st.ID, box.ReportReady{StartedFrom: from, BootMs: now.Sub(st.RequestedAt).Milliseconds(), At: now})
 	if k := fault.KindOf(err); k == fault.Terminated || k == fault.Interrupted {
 		return nil // it was stopped meanwhile; the event that says so brings us back
 	}
 	return err
 }
 
+// failed gives a machine up that does not come up.
+func (w *Worker) failed(ctx context.Context, st box.State, why error) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	w.Log.Error("boot failed for good", "box", st.ID, "err", why)
+	if err := w.destroy(ctx, st.ID); err != nil {
+		return err
+	}
+	return w.tell(ctx, st.ID, box.ReportBootFailed{Reason: bootReason(why), At: w.Now()})
+}
+
+// give brings up the machine and makes it the tenant's. A spare that was claimed waits
+// already; where it does not any more, one is booted.
+func (w *Worker) give(ctx context.Context, st box.State) (from string, err error) {
+	env, err := w.Secrets(ctx, st.Tenant, st.Secrets)
+	if err != nil {
+		return "", fmt.Errorf("secrets: %w", err)
+	}
+	from = "cold"
+	if st.WasSpare && w.takeSpare(ctx, st.ID) {
+		from = "spare"
+	} else if err := w.up(ctx, st); err != nil {
+		return "", err
+	}
+	ctx, cancel := context.WithTimeout(ctx, configureTime)
+	defer cancel()
+	if err := w.Agents.Configure(ctx, Config{Box: st.ID, Hostname: hostname(st.ID), Env: env, Wiring: control.WiringOf(st)}); err != nil {
+		return "", fmt.Errorf("configure: %w", err)
+	}
+	return from, nil
+}
+
+// takeSpare ends the wait of a spare's machine, if there is one.
+func (w *Worker) takeSpare(ctx context.Context, id box.ID) bool {
+	if _, ok := w.attachedTo(id); !ok {
+		m, err := w.Driver.Attach(ctx, hypervisor.ID(id))
+		if err != nil {
+			return false
+		}
+		w.attach(ctx, m)
+	}
+	if err := w.run(ctx, id); err != nil {
+		w.Log.Warn("a spare does not go on, so the box is booted", "box", id, "err", err)
+		return false
+	}
+	return true
+}
+
+// up makes the machine and lets calls through to it.
 func (w *Worker) up(ctx context.Context, st box.State) error {
 	root, err := w.RootFS(ctx, st.Image)
 	if err != nil {
 		return fmt.Errorf("image %s: %w", st.Image, err)
 	}
-	env, err := w.Secrets(ctx, st.Tenant, st.Secrets)
-	if err != nil {
-		return fmt.Errorf("secrets: %w", err)
-	}
 	spec := w.Limits
-	spec.ID, spec.RootFS, spec.Hostname = hypervisor.ID(st.ID), root, hostname(st)
+	spec.ID, spec.RootFS, spec.Hostname = hypervisor.ID(st.ID), root, hostname(st.ID)
 	m, err := w.Driver.Create(ctx, spec)
 	if err != nil {
 		return fmt.Errorf("create: %w", err)
@@ -88,16 +170,11 @@ func (w *Worker) up(ctx context.Context, st box.State) error {
 	if _, ok := w.attachedTo(st.ID); !ok {
 		w.attach(ctx, m)
 	}
-	ctx, cancel := context.WithTimeout(ctx, configureTime)
-	defer cancel()
-	if err := w.Agents.Configure(ctx, Config{Box: st.ID, Hostname: spec.Hostname, Env: env, Wiring: control.WiringOf(st)}); err != nil {
-		return fmt.Errorf("configure: %w", err)
-	}
-	return nil
+	return w.run(ctx, st.ID) // it may be a spare of before, which stands still
 }
 
 // hostname is what the box's prompt shows.
-func hostname(st box.State) string { return "box-" + string(st.ID[:6]) }
+func hostname(id box.ID) string { return "box-" + string(id[:6]) }
 
 // bootReason is what the tenant is told; the rest is in the log.
 func bootReason(err error) string {
@@ -114,12 +191,17 @@ func (w *Worker) keep(ctx context.Context, st box.State) error {
 	if !ok {
 		m, err := w.Driver.Attach(ctx, hypervisor.ID(st.ID))
 		if errors.Is(err, hypervisor.ErrNotFound) {
-			return w.gone(ctx, st.ID)
+			return w.gone(ctx, st.ID, goneReason)
 		}
 		if err != nil {
 			return fmt.Errorf("attach: %w", err)
 		}
 		w.attach(ctx, m)
+	}
+	if !a.runs {
+		if err := w.run(ctx, st.ID); err != nil {
+			return err
+		}
 	}
 	if a.wired >= st.WiringRevision {
 		return nil
@@ -135,11 +217,14 @@ func (w *Worker) keep(ctx context.Context, st box.State) error {
 	return nil
 }
 
-func (w *Worker) gone(ctx context.Context, id box.ID) error {
+// goneReason is why a box whose machine ended by itself was interrupted.
+const goneReason = "the machine under it stopped unexpectedly"
+
+func (w *Worker) gone(ctx context.Context, id box.ID, reason string) error {
 	if err := w.destroy(ctx, id); err != nil {
 		return err
 	}
-	return w.tell(ctx, id, box.ReportGone{Reason: "the machine under it stopped unexpectedly", At: w.Now()})
+	return w.tell(ctx, id, box.ReportGone{Reason: reason, At: w.Now()})
 }
 
 func (w *Worker) destroy(ctx context.Context, id box.ID) error {

@@ -190,7 +190,7 @@ func (w *world) settle() error {
 // decider that is being tested.
 var next = map[box.Phase][]string{
 	box.Absent:       {"box.requested"},
-	box.Claimed:      {"box.ready", "box.boot_failed", "box.stopping"},
+	box.Starting:     {"box.ready", "box.boot_failed", "box.stopping"},
 	box.Running:      {"box.wired", "box.exec_started", "box.exec_finished", "box.synced", "box.fetched", "box.touched", "box.stopping", "box.interrupted"},
 	box.ShuttingDown: {"box.exec_finished", "box.synced", "box.fetched", "box.terminated"},
 	box.Ended:        {"box.exec_finished"},

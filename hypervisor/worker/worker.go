@@ -1,7 +1,7 @@
 // Package worker makes the machines of one host agree with the ledger.
 //
-// Read reconcile.go for what is done to one box, worker.go for when, and agents.go for
-// how calls reach the program in a box. The worker measures before it acts, so it may
+// Read reconcile.go for what is done to one box, freeze.go for how one rests and comes
+// back, worker.go for when, and guests.go for how calls reach the program in a box. The worker measures before it acts, so it may
 // be ended anywhere and simply run again; what it finds out, it tells the ledger through
 // commands like everybody else.
 package worker
@@ -28,6 +28,8 @@ type Agents interface {
 	// Configure gives a fresh box its identity, secrets and wiring. It can be repeated.
 	Configure(ctx context.Context, c Config) error
 	Wire(ctx context.Context, id box.ID, w control.Wiring) error
+	// Health returns nil when the box answers.
+	Health(ctx context.Context, id box.ID) (control.Health, error)
 }
 
 // Config is what a box is told once it answers.
@@ -55,6 +57,8 @@ type Parts struct {
 	Secrets func(ctx context.Context, tenant string, names []string) (map[string]string, error)
 	// RootFS returns the directory an image profile is in, building it if need be.
 	RootFS func(ctx context.Context, image string) (string, error)
+	// Busy says whether a call for a box is under way; such a box is not frozen.
+	Busy func(id box.ID) bool
 	// Live lists the boxes placed on this host that have not ended.
 	Live func(ctx context.Context) ([]box.ID, error)
 	// Limits is the size of a machine; its id, image and name are filled in.
@@ -77,7 +81,8 @@ type Worker struct {
 // attachment is a machine that calls are let through to.
 type attachment struct {
 	machine hypervisor.Machine
-	wired   int // wiring revision it was last told
+	wired   int  // wiring revision it was last told
+	runs    bool // it does not stand still, and nothing is kept of an earlier freeze
 	forget  context.CancelFunc
 }
 
@@ -131,7 +136,8 @@ func (w *Worker) Run(ctx context.Context) error {
 // concerns says which box an event gives a worker something to do for.
 func concerns(r ledger.Record) (box.ID, bool) {
 	switch r.Type {
-	case "box.requested", "box.wired", "box.stopping", "box.terminated", "box.interrupted", "box.boot_failed":
+	case "box.spare_requested", "box.claimed", "box.requested", "box.wired", "box.freezing", "box.thawing", "box.thawed",
+		"box.stopping", "box.terminated", "box.interrupted", "box.boot_failed":
 		id, ok := strings.CutPrefix(string(r.Stream), "box-")
 		return box.ID(id), ok
 	}
@@ -225,6 +231,9 @@ func (w *Worker) attach(ctx context.Context, m hypervisor.Machine) {
 	id := box.ID(m.ID())
 	ctx, cancel := context.WithCancel(ctx)
 	w.mu.Lock()
+	if old := w.attached[id]; old != nil {
+		old.forget()
+	}
 	w.attached[id] = &attachment{machine: m, forget: cancel}
 	w.mu.Unlock()
 	w.Agents.Attach(m)
@@ -284,6 +293,15 @@ func (w *Worker) attachedTo(id box.ID) (attachment, bool) {
 		return attachment{}, false
 	}
 	return *a, true
+}
+
+// running notes whether a machine stands still.
+func (w *Worker) running(id box.ID, runs bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if a := w.attached[id]; a != nil {
+		a.runs = runs
+	}
 }
 
 func (w *Worker) wired(id box.ID, revision int) {

@@ -47,7 +47,11 @@ func List(ctx context.Context, q projections.Querier, ask control.BoxQuery) ([]c
 
 // Live lists the boxes of a host that have not ended, in order of their ids.
 func Live(ctx context.Context, q projections.Querier, host string) ([]box.ID, error) {
-	found, err := q.QueryContext(ctx, `SELECT id FROM boxes WHERE host = ? AND live = 1 ORDER BY id`, host)
+	return ids(ctx, q, `SELECT id FROM boxes WHERE host = ? AND live = 1 ORDER BY id`, host)
+}
+
+func ids(ctx context.Context, q projections.Querier, query string, args ...any) ([]box.ID, error) {
+	found, err := q.QueryContext(ctx, query, args...)
 	if err != nil {
 		return nil, err
 	}
@@ -63,11 +67,16 @@ func Live(ctx context.Context, q projections.Querier, host string) ([]box.ID, er
 	return ids, found.Err()
 }
 
-// Slots lists the slots whose box does not need them: it has ended, or was never
-// requested, which a start that is under way looks like for a moment too.
+// Spares lists the spares that wait on a host with an image, oldest first.
+func Spares(ctx context.Context, q projections.Querier, host, image string) ([]box.ID, error) {
+	return ids(ctx, q, `SELECT id FROM boxes WHERE host = ? AND image = ? AND phase = 'spare' ORDER BY requested_at, id`, host, image)
+}
+
+// Slots lists the slots whose box does not need them: it has ended, or it never became
+// the tenant's, which a start that is under way looks like for a moment too.
 func Slots(ctx context.Context, q projections.Querier) ([]policy.Slot, error) {
 	found, err := q.QueryContext(ctx, `SELECT s.tenant, s.box, s.taken_at, coalesce(b.phase, '')
-		FROM box_slots s LEFT JOIN boxes b ON b.id = s.box WHERE coalesce(b.live, 0) = 0 ORDER BY s.tenant, s.box`)
+		FROM box_slots s LEFT JOIN boxes b ON b.id = s.box AND b.tenant = s.tenant WHERE coalesce(b.live, 0) = 0 ORDER BY s.tenant, s.box`)
 	if err != nil {
 		return nil, err
 	}

@@ -19,7 +19,7 @@ import (
 const schema = `
 CREATE TABLE boxes (
   id            TEXT PRIMARY KEY,
-  tenant        TEXT    NOT NULL,
+  tenant        TEXT    NOT NULL, -- empty while it is a spare
   host          TEXT    NOT NULL,
   phase         TEXT    NOT NULL,
   live          INTEGER NOT NULL, -- 1 until it has ended
@@ -40,6 +40,7 @@ CREATE INDEX boxes_newest ON boxes (tenant, requested_at DESC, id DESC);
 CREATE INDEX boxes_by_phase ON boxes (tenant, phase, requested_at DESC, id DESC);
 CREATE INDEX boxes_live ON boxes (tenant, requested_at DESC, id DESC) WHERE live = 1;
 CREATE INDEX boxes_of_host ON boxes (host, id) WHERE live = 1;
+CREATE INDEX boxes_spare ON boxes (host, image, requested_at, id) WHERE phase = 'spare';
 CREATE TABLE box_slots (
   tenant   TEXT    NOT NULL,
   box      TEXT    NOT NULL,
@@ -50,12 +51,25 @@ CREATE TABLE box_slots (
 
 // New declares the read model.
 func New() *projections.Projection {
-	p := &projections.Projection{Name: "boxes", Version: 1, Schema: schema}
+	p := &projections.Projection{Name: "boxes", Version: 2, Schema: schema}
+	projections.Handle(p, spareRequested)
+	projections.Handle(p, phase[box.SpareReady](box.Spare))
+	projections.Handle(p, claimed)
 	projections.Handle(p, requested)
 	projections.Handle(p, ready)
 	projections.Handle(p, func(ctx context.Context, tx projections.Tx, r ledger.Record, e box.BootFailed) error {
 		return ended(ctx, tx, r, box.Ended, &e.Reason, e.At)
 	})
+	projections.Handle(p, phase[box.Freezing](box.Suspending))
+	projections.Handle(p, phase[box.Frozen](box.Suspended))
+	projections.Handle(p, phase[box.FreezeFailed](box.Running))
+	projections.Handle(p, func(ctx context.Context, tx projections.Tx, r ledger.Record, e box.Thawing) error {
+		return change(ctx, tx, r, `phase = ?, last_activity = ?`, box.Resuming, e.At.UnixNano())
+	})
+	projections.Handle(p, func(ctx context.Context, tx projections.Tx, r ledger.Record, e box.Thawed) error {
+		return change(ctx, tx, r, `phase = ?, last_activity = ?`, box.Running, e.At.UnixNano())
+	})
+	projections.Handle(p, phase[box.ThawFailed](box.Suspended))
 	projections.Handle(p, stopping)
 	projections.Handle(p, func(ctx context.Context, tx projections.Tx, r ledger.Record, e box.Terminated) error {
 		return ended(ctx, tx, r, box.Ended, nil, e.At)
@@ -86,11 +100,31 @@ func New() *projections.Projection {
 	return p
 }
 
+// phase handles an event that says nothing more about a box in a list.
+func phase[E box.Event](to box.Phase) func(context.Context, projections.Tx, ledger.Record, E) error {
+	return func(ctx context.Context, tx projections.Tx, r ledger.Record, _ E) error {
+		return change(ctx, tx, r, `phase = ?`, to)
+	}
+}
+
+func spareRequested(ctx context.Context, tx projections.Tx, _ ledger.Record, e box.SpareRequested) error {
+	_, err := tx.ExecContext(ctx, `INSERT INTO boxes
+		(id, tenant, host, phase, live, name, note, why, image, started_from, client, agent, steps, requested_at, last_activity)
+		VALUES (?, '', ?, ?, 1, '', '', '', ?, '', '', '', 0, ?, ?)`,
+		e.Box, e.Host, box.Warming, e.Image, e.At.UnixNano(), e.At.UnixNano())
+	return err
+}
+
+func claimed(ctx context.Context, tx projections.Tx, r ledger.Record, e box.Claimed) error {
+	return change(ctx, tx, r, `tenant = ?, phase = ?, name = ?, note = ?, client = ?, agent = ?, requested_at = ?, last_activity = ?`,
+		e.Tenant, box.Starting, e.Name, e.Note, r.Meta.Actor.Client, r.Meta.Actor.Agent, e.At.UnixNano(), e.At.UnixNano())
+}
+
 func requested(ctx context.Context, tx projections.Tx, r ledger.Record, e box.Requested) error {
 	_, err := tx.ExecContext(ctx, `INSERT INTO boxes
 		(id, tenant, host, phase, live, name, note, why, image, started_from, client, agent, steps, requested_at, last_activity)
 		VALUES (?, ?, ?, ?, 1, ?, ?, '', ?, '', ?, ?, 0, ?, ?)`,
-		e.Box, e.Tenant, e.Host, box.Claimed, e.Name, e.Note, e.Image, r.Meta.Actor.Client, r.Meta.Actor.Agent, e.At.UnixNano(), e.At.UnixNano())
+		e.Box, e.Tenant, e.Host, box.Starting, e.Name, e.Note, e.Image, r.Meta.Actor.Client, r.Meta.Actor.Agent, e.At.UnixNano(), e.At.UnixNano())
 	return err
 }
 

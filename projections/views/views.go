@@ -10,11 +10,13 @@ import (
 
 	"parallelsandbox/domain/box"
 	"parallelsandbox/domain/control"
+	"parallelsandbox/domain/host"
 	"parallelsandbox/domain/ledger"
 	"parallelsandbox/domain/policy"
 	"parallelsandbox/projections"
 	"parallelsandbox/projections/boxes"
 	"parallelsandbox/projections/history"
+	"parallelsandbox/projections/hosts"
 	"parallelsandbox/projections/keys"
 	"parallelsandbox/projections/wiring"
 )
@@ -36,7 +38,7 @@ type Views struct {
 
 // All declares every read model.
 func All() []*projections.Projection {
-	return []*projections.Projection{boxes.New(), history.New(), keys.New(), wiring.New()}
+	return []*projections.Projection{boxes.New(), history.New(), hosts.New(), keys.New(), wiring.New()}
 }
 
 // New returns the read models of a ledger. They stand still until Run.
@@ -85,6 +87,11 @@ func (v *Views) OpenExecs(ctx context.Context, replica string) ([]control.OpenEx
 	return history.Running(ctx, v.q, replica)
 }
 
+// Spares implements control.Views.
+func (v *Views) Spares(ctx context.Context, host, image string) ([]box.ID, error) {
+	return boxes.Spares(ctx, v.q, host, image)
+}
+
 // KeyByHash implements control.Views. It is asked on every request, so what was found
 // once is not looked up again.
 func (v *Views) KeyByHash(ctx context.Context, hash string) (control.KeyRow, bool, error) {
@@ -103,8 +110,11 @@ func (v *Views) LiveBoxes(ctx context.Context, host string) ([]box.ID, error) {
 	return boxes.Live(ctx, v.q, host)
 }
 
+// Hosts lists every host that ever joined, in order of their ids.
+func (v *Views) Hosts(ctx context.Context) ([]host.ID, error) { return hosts.IDs(ctx, v.q) }
+
 // OpenSlots lists the slots that may be due to be given back, as of at least pos: their
-// box has ended or was never requested.
+// box has ended or never became the tenant's.
 func (v *Views) OpenSlots(ctx context.Context, pos ledger.Position) ([]policy.Slot, error) {
 	if err := v.runner.WaitFor(ctx, pos, "boxes"); err != nil {
 		return nil, err

@@ -47,7 +47,7 @@ var (
 	tenantIDs = []string{"acme", "globex"}
 	hosts     = []string{"host-a", "host-b"}
 	replicas  = []string{"replica-a", "replica-b"}
-	phases    = []box.Phase{"", box.Claimed, box.Running, box.ShuttingDown, box.Ended, box.Lost}
+	phases    = []box.Phase{"", box.Starting, box.Running, box.ShuttingDown, box.Ended, box.Lost}
 )
 
 func pick[E any](t *rapid.T, what string, from []E) E { return rapid.SampledFrom(from).Draw(t, what) }

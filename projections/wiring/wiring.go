@@ -29,22 +29,24 @@ CREATE TABLE wiring (
 
 // New declares the read model.
 func New() *projections.Projection {
-	p := &projections.Projection{Name: "wiring", Version: 1, Schema: schema}
+	p := &projections.Projection{Name: "wiring", Version: 2, Schema: schema}
 	projections.Handle(p, func(ctx context.Context, tx projections.Tx, _ ledger.Record, e box.Requested) error {
 		return put(ctx, tx, e.Box, control.Wiring{Revision: 1, ExternalBaseURL: e.ExternalBaseURL, Services: e.Services})
+	})
+	projections.Handle(p, func(ctx context.Context, tx projections.Tx, r ledger.Record, e box.Claimed) error {
+		return put(ctx, tx, id(r), control.Wiring{Revision: 1, ExternalBaseURL: e.ExternalBaseURL, Services: e.Services})
 	})
 	projections.Handle(p, wired)
 	return p
 }
 
 func wired(ctx context.Context, tx projections.Tx, r ledger.Record, e box.Wired) error {
-	id := box.ID(strings.TrimPrefix(string(r.Stream), "box-"))
-	w, ok, err := At(ctx, tx, id, e.Revision)
+	w, ok, err := At(ctx, tx, id(r), e.Revision)
 	if err != nil {
 		return err
 	}
 	if !ok {
-		return fmt.Errorf("box %s was wired before it was requested", id)
+		return fmt.Errorf("box %s was wired before it was anybody's", id(r))
 	}
 	w.Revision = e.Revision
 	for i := range w.Services {
@@ -52,8 +54,10 @@ func wired(ctx context.Context, tx projections.Tx, r ledger.Record, e box.Wired)
 			w.Services[i].Mode = e.Mode
 		}
 	}
-	return put(ctx, tx, id, w)
+	return put(ctx, tx, id(r), w)
 }
+
+func id(r ledger.Record) box.ID { return box.ID(strings.TrimPrefix(string(r.Stream), "box-")) }
 
 func put(ctx context.Context, tx projections.Tx, id box.ID, w control.Wiring) error {
 	services, err := json.Marshal(w.Services)

@@ -80,7 +80,7 @@ func TestAChangeOfNothingIsNoticed(t *testing.T) {
 	defer st.Close()
 	codec := controltest.NewCodec(t)
 	_, err = projections.CatchUp(t.Context(), projectiontest.Past(t, codec, story[3]), codec, st, wiring.New())
-	if err == nil || !strings.Contains(err.Error(), "before it was requested") {
+	if err == nil || !strings.Contains(err.Error(), "before it was anybody's") {
 		t.Errorf("err = %v", err)
 	}
 }

@@ -33,7 +33,7 @@ func (o *Oracle) Reached(context.Context, ledger.Position) error { return nil }
 // told is one box with everything that was said about it.
 type told struct {
 	state   box.State
-	first   ledger.Meta // of the request
+	first   ledger.Meta // of the request, or of the claim of a spare
 	records []ledger.Record
 	events  []box.Event
 }
@@ -59,6 +59,9 @@ func (o *Oracle) boxes(ctx context.Context) ([]*told, error) {
 			by[r.Stream], order = b, append(order, b)
 		}
 		e := v.(box.Event)
+		if _, claimed := e.(box.Claimed); claimed {
+			b.first = r.Meta
+		}
 		b.state = box.Evolve(b.state, e)
 		b.records, b.events = append(b.records, r), append(b.events, e)
 	}
@@ -99,6 +102,18 @@ func (b *told) row() control.BoxRow {
 		row.EndedAt = &st.EndedAt
 	}
 	return row
+}
+
+// Spares implements control.Views.
+func (o *Oracle) Spares(ctx context.Context, host, image string) ([]box.ID, error) {
+	all, err := o.boxes(ctx)
+	ids := []box.ID{}
+	for _, b := range all {
+		if b.state.Phase == box.Spare && b.state.Host == host && b.state.Image == image {
+			ids = append(ids, b.state.ID)
+		}
+	}
+	return ids, err
 }
 
 // Steps implements control.Views.
@@ -201,15 +216,16 @@ func (o *Oracle) KeyByHash(ctx context.Context, hash string) (control.KeyRow, bo
 	return control.KeyRow{}, false, nil
 }
 
-// OpenSlots lists the slots whose box does not need them: it has ended, or was never requested.
+// OpenSlots lists the slots whose box does not need them: it has ended, or never became the tenant's.
 func (o *Oracle) OpenSlots(ctx context.Context, _ ledger.Position) ([]policy.Slot, error) {
 	all, err := o.boxes(ctx)
 	if err != nil {
 		return nil, err
 	}
-	phases := map[string]box.Phase{}
+	type owned struct{ tenant, box string }
+	phases := map[owned]box.Phase{}
 	for _, b := range all {
-		phases[string(b.state.ID)] = b.state.Phase
+		phases[owned{b.state.Tenant, string(b.state.ID)}] = b.state.Phase
 	}
 	tenants := map[ledger.Stream]tenant.State{}
 	for r, err := range o.ledger.Tail(ctx, 0) {
@@ -227,7 +243,7 @@ func (o *Oracle) OpenSlots(ctx context.Context, _ ledger.Position) ([]policy.Slo
 	rows := []policy.Slot{}
 	for _, st := range tenants {
 		for id, at := range st.Slots {
-			if p := phases[id]; p == box.Absent || p.Terminal() {
+			if p := phases[owned{string(st.ID), id}]; p == box.Absent || p.Terminal() {
 				rows = append(rows, policy.Slot{Tenant: string(st.ID), Box: box.ID(id), TakenAt: at, Phase: p})
 			}
 		}

@@ -14,7 +14,7 @@ import (
 )
 
 // Worker follows the ledger as a host does: boxes that were requested become ready,
-// boxes that were stopped are taken down. It has its own folds, as another process
+// those that are to be frozen or woken are, and boxes that were stopped are taken down. It has its own folds, as another process
 // would, so what it writes races honestly with the service.
 type Worker struct {
 	t      testing.TB
@@ -27,7 +27,9 @@ type Worker struct {
 	mu        sync.Mutex
 	holdBoots bool
 	holdStops bool
+	holdThaws bool
 	failures  []string           // reasons of the next boots that fail
+	noThaws   []string           // reasons of the next thaws that fail
 	wake      context.CancelFunc // ends the wait for news
 }
 
@@ -49,6 +51,17 @@ func (w *Worker) HoldStops() { w.change(func() { w.holdStops = true }) }
 
 // ReleaseStops lets stopped boxes end again.
 func (w *Worker) ReleaseStops() { w.change(func() { w.holdStops = false }) }
+
+// HoldThaws leaves boxes that are called frozen until ReleaseThaws.
+func (w *Worker) HoldThaws() { w.change(func() { w.holdThaws = true }) }
+
+// ReleaseThaws lets boxes be woken again.
+func (w *Worker) ReleaseThaws() { w.change(func() { w.holdThaws = false }) }
+
+// FailNextThaw makes one thaw fail; called twice, the next two.
+func (w *Worker) FailNextThaw(reason string) {
+	w.change(func() { w.noThaws = append(w.noThaws, reason) })
+}
 
 // FailNextBoot makes one boot fail; called twice, the next two.
 func (w *Worker) FailNextBoot(reason string) {
@@ -155,7 +168,19 @@ func (w *Worker) next(st box.State) (cmd box.Command, held bool) {
 	defer w.mu.Unlock()
 	now := w.clock.Now()
 	switch st.Phase {
-	case box.Claimed:
+	case box.Suspending:
+		return box.ReportFrozen{TookMs: 50, At: now}, false
+	case box.Resuming:
+		if w.holdThaws {
+			return nil, true
+		}
+		if len(w.noThaws) > 0 {
+			reason := w.noThaws[0]
+			w.noThaws = w.noThaws[1:]
+			return box.ReportThawFailed{Reason: reason, At: now}, false
+		}
+		return box.ReportThawed{TookMs: 50, At: now}, false
+	case box.Warming, box.Starting:
 		if w.holdBoots {
 			return nil, true
 		}
@@ -163,6 +188,12 @@ func (w *Worker) next(st box.State) (cmd box.Command, held bool) {
 			reason := w.failures[0]
 			w.failures = w.failures[1:]
 			return box.ReportBootFailed{Reason: reason, At: now}, false
+		}
+		switch {
+		case st.Phase == box.Warming:
+			return box.ReportSpareReady{BootMs: 100, At: now}, false
+		case st.WasSpare:
+			return box.ReportReady{StartedFrom: "spare", BootMs: 10, At: now}, false
 		}
 		return box.ReportReady{StartedFrom: "cold", BootMs: 100, At: now}, false
 	case box.ShuttingDown:

@@ -1,0 +1,61 @@
+package policy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"parallelsandbox/domain/box"
+	"parallelsandbox/domain/control"
+)
+
+// Freeze has boxes frozen that no call has named for a while, so that they cost neither
+// memory nor money until the next one.
+type Freeze struct {
+	After time.Duration // 0 for never
+	Boxes *control.Boxes
+	// Live lists the boxes of this host that have not ended.
+	Live func(ctx context.Context) ([]box.ID, error)
+	// Active is the newest call for a box that this process knows of.
+	Active func(box.ID) time.Time
+	Log    *slog.Logger
+	Now    func() time.Time
+	NewID  func() string
+}
+
+// Run applies the policy again and again until ctx ends.
+func (p *Freeze) Run(ctx context.Context) error {
+	if p.After == 0 {
+		<-ctx.Done()
+		return nil
+	}
+	for tick := time.NewTicker(min(idleEvery, p.After)); ; {
+		if err := p.Apply(ctx); err != nil && ctx.Err() == nil {
+			p.Log.Error("idle boxes not frozen yet", "err", err)
+		}
+		select {
+		case <-ctx.Done():
+			tick.Stop()
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+// Apply has every box frozen that is due now. One that cannot be keeps no other from it.
+func (p *Freeze) Apply(ctx context.Context) error {
+	ids, err := p.Live(ctx)
+	if err != nil {
+		return err
+	}
+	var failed []error
+	for _, id := range ids {
+		freeze := box.Freeze{After: p.After, Active: p.Active(id), At: p.Now()}
+		if _, err := p.Boxes.Execute(ctx, box.StreamOf(id), freeze, control.By("policy/freeze", p.Now, p.NewID)); err != nil {
+			failed = append(failed, fmt.Errorf("box %s: %w", id, err))
+		}
+	}
+	return errors.Join(failed...)
+}

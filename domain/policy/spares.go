@@ -1,0 +1,125 @@
+package policy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"parallelsandbox/domain/box"
+	"parallelsandbox/domain/control"
+)
+
+// Spares keeps a number of machines of a host ready for whoever asks for a box next.
+type Spares struct {
+	Want  int // machines that wait or are being made
+	Host  string
+	Image string
+	Boxes *control.Boxes
+	// Live lists the boxes of this host that have not ended, spares among them.
+	Live  func(ctx context.Context) ([]box.ID, error)
+	Log   *slog.Logger
+	Now   func() time.Time
+	NewID func() string
+
+	making    map[box.ID]bool // asked for by this process, and not ready when last looked
+	failures  int             // in a row
+	notBefore time.Time       // no new one until then
+}
+
+const (
+	sparesEvery   = time.Second
+	makingAtOnce  = 2 // boots are work, and starts come first
+	firstSpareGap = time.Second
+	lastSpareGap  = 5 * time.Minute
+)
+
+// Run applies the policy again and again until ctx ends.
+func (p *Spares) Run(ctx context.Context) error {
+	for tick := time.NewTicker(sparesEvery); ; {
+		if err := p.Apply(ctx); err != nil && ctx.Err() == nil {
+			p.Log.Error("spares not as many as wanted", "err", err)
+		}
+		select {
+		case <-ctx.Done():
+			tick.Stop()
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+// Apply asks for spares that are missing and stops those there are too many of. When
+// machines do not come up it waits longer each time: a host that cannot boot is not helped
+// by trying. It is not safe for concurrent use.
+func (p *Spares) Apply(ctx context.Context) error {
+	warming, waiting, err := p.count(ctx)
+	if err != nil {
+		return err
+	}
+	p.learn(ctx)
+	for n := len(warming) + len(waiting); n < p.Want && len(warming) < makingAtOnce && !p.Now().Before(p.notBefore); n++ {
+		id := box.ID(p.NewID())
+		if err := p.tell(ctx, id, box.RequestSpare{Box: id, Host: p.Host, Image: p.Image, At: p.Now()}); err != nil {
+			return err
+		}
+		warming = append(warming, id)
+		if p.making == nil {
+			p.making = map[box.ID]bool{}
+		}
+		p.making[id] = true
+	}
+	var failed []error
+	for n := len(waiting); n > p.Want; n-- {
+		failed = append(failed, p.tell(ctx, waiting[n-1], box.StopSpare{Reason: "there are more spares than wanted", At: p.Now()}))
+	}
+	return errors.Join(failed...)
+}
+
+// count looks at the spares there are, ready or not.
+func (p *Spares) count(ctx context.Context) (warming, waiting []box.ID, err error) {
+	ids, err := p.Live(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, id := range ids {
+		st, _, err := p.Boxes.Load(ctx, box.StreamOf(id))
+		switch {
+		case err != nil:
+			return nil, nil, err
+		case st.Image != p.Image:
+		case st.Phase == box.Warming:
+			warming = append(warming, id)
+		case st.Phase == box.Spare:
+			waiting = append(waiting, id)
+		}
+	}
+	return warming, waiting, nil
+}
+
+// learn finds out what became of the spares this process asked for.
+func (p *Spares) learn(ctx context.Context) {
+	for id := range p.making {
+		st, _, err := p.Boxes.Load(ctx, box.StreamOf(id))
+		if err != nil || st.Phase == box.Warming {
+			continue
+		}
+		delete(p.making, id)
+		if st.Phase != box.Ended {
+			p.failures = 0
+			continue
+		}
+		p.failures++
+		gap := min(firstSpareGap<<min(p.failures-1, 20), lastSpareGap)
+		p.notBefore = p.Now().Add(gap)
+		p.Log.Warn("a spare did not come up", "box", id, "why", st.Why, "in a row", p.failures, "next try in", gap)
+	}
+}
+
+func (p *Spares) tell(ctx context.Context, id box.ID, cmd box.Command) error {
+	if _, err := p.Boxes.Execute(ctx, box.StreamOf(id), cmd, control.By("policy/spares", p.Now, p.NewID)); err != nil {
+		return fmt.Errorf("spare %s: %w", id, err)
+	}
+	return nil
+}
