@@ -2,7 +2,7 @@
 // ledger, drives the machines, and is the operator's tool for all of them.
 //
 // Every command is one file: serve.go, demo.go, doctor.go, key.go, image.go, box.go,
-// ledger.go, bench.go; root.go holds the settings they share.
+// host.go, ledger.go, bench.go; root.go holds the settings they share.
 package main
 
 import (

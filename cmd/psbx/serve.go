@@ -33,6 +33,7 @@ func serve(c *wire.Config) *cobra.Command {
 	f.StringVar(&c.Listen, "listen", c.Listen, "address to listen on")
 	f.StringVar(&c.Domain, "domain", "", "public domain, behind a proxy that ends TLS; empty for this machine alone")
 	machineFlags(f, c)
+	f.StringVar(&c.ReclaimNotice, "reclaim-notice", "", "where the cloud announces that it takes this machine back: a file that appears, or a URL")
 	f.DurationVar(&c.Keepalive, "keepalive", c.Keepalive, "longest silence of an answer that takes its time")
 	f.DurationVar(&c.StartWithin, "start-within", c.StartWithin, "a box that is not ready by then is given up")
 	return cmd

@@ -380,3 +380,25 @@ func TestHostsAreWatchedAndBeatUntilTheEnd(t *testing.T) {
 		}
 	})
 }
+
+// Otherwise one policy would make the spares that the other one stops.
+func TestNoSpareIsMadeWhereNoBoxIsPlaced(t *testing.T) {
+	f := openFleet(t)
+	spares := &policy.Spares{
+		Want: 2, Host: string(hostA), Image: "base", Boxes: f.Boxes, Hosts: f.Hosts.Hosts, Log: f.Log, Now: f.clock.Now, NewID: f.ids.ID,
+		Live: func(ctx context.Context) ([]box.ID, error) { return f.Live(ctx, hostA) },
+	}
+	waiting := f.spare(hostA)
+	f.tell(hostA, host.NoticeReclaim{Reason: "terminate", Deadline: f.clock.Now().Add(time.Hour), At: f.clock.Now()})
+	before := f.length()
+	for range 3 {
+		if err := spares.Apply(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		f.apply(f.Hosts)
+		f.clock.Advance(10 * time.Second)
+	}
+	if n := f.length() - before; n != 1 || f.box(waiting).Phase != box.ShuttingDown {
+		t.Errorf("%d events were written, and the spare is %s", n, f.box(waiting).Phase)
+	}
+}
