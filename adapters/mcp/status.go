@@ -31,6 +31,7 @@ type statusResult struct {
 	Secrets         []string          `json:"secrets,omitempty"`
 	Steps           []control.Step    `json:"steps"`
 	IdleTimeoutMin  int               `json:"idleTimeoutMin,omitempty"`
+	Warning         string            `json:"warning,omitempty"`
 	FreezeAfterSec  int               `json:"freezeAfterSec,omitempty"`
 	FrozenAt        *time.Time        `json:"frozenAt,omitempty"`
 	ThawError       string            `json:"thawError,omitempty"`
@@ -97,6 +98,7 @@ func (d *Door) status() tool {
 			"secrets":         array(schema{"type": "string"}, "Names of the secrets in its environment."),
 			"steps!":          array(stepSchema(), "What was done in the box, newest last."),
 			"idleTimeoutMin":  integer("Minutes without a call after which the box is stopped."),
+			"warning":         str("What is about to happen to the box, such as its machine being taken back, and what to do now."),
 			"freezeAfterSec":  integer("Seconds without a call after which the box is frozen: its memory and files are kept, nothing runs and box time costs nothing until the next call wakes it up."),
 			"frozenAt":        when("Since when a frozen box has been frozen."),
 			"thawError":       str("Why a frozen box could not be woken up at the last try; a call tries again."),
@@ -121,7 +123,7 @@ func (d *Door) statusResultOf(s control.Status) statusResult {
 		ID: st.ID, Name: st.Name, Note: st.Note, State: st.Phase, Status: st.Phase, Health: s.Health,
 		Wiring: wiringTable(st.Services, st.ExternalBaseURL), WiringRevision: st.WiringRevision, ExternalBaseURL: st.ExternalBaseURL,
 		TakeoverURL: s.TakeoverURL, SceneURL: s.SceneURL, SceneURLs: map[string]string{}, Secrets: st.Secrets, Steps: s.Steps,
-		IdleTimeoutMin: st.IdleTimeoutMin, FreezeAfterSec: int(s.FreezeAfter.Seconds()), ThawError: st.ThawError, StartedFrom: st.StartedFrom, Revision: s.Revision,
+		IdleTimeoutMin: st.IdleTimeoutMin, Warning: s.Warning, FreezeAfterSec: int(s.FreezeAfter.Seconds()), ThawError: st.ThawError, StartedFrom: st.StartedFrom, Revision: s.Revision,
 		RequestedAt: st.RequestedAt, ReadyAt: moment(st.ReadyAt), EndedAt: moment(st.EndedAt), LastActivity: st.LastActivity,
 	}
 	if out.Steps == nil {

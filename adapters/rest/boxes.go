@@ -108,6 +108,7 @@ type boxBody struct {
 
 	// Of the present only.
 	Health         *control.Health `json:"health,omitempty"`
+	Warning        string          `json:"warning,omitempty"`
 	FreezeAfterSec int             `json:"freezeAfterSec,omitempty"`
 	SceneURL       string          `json:"sceneUrl,omitempty"`
 	TakeoverURL    string          `json:"takeoverUrl,omitempty"`
@@ -176,6 +177,7 @@ func (s *server) getBox(w http.ResponseWriter, r *http.Request, who control.Call
 	}
 	body := s.bodyOf(now.State, now.Revision)
 	body.Health, body.SceneURL, body.TakeoverURL, body.Steps = &now.Health, now.SceneURL, now.TakeoverURL, now.Steps
+	body.Warning = now.Warning
 	body.FreezeAfterSec = int(now.FreezeAfter.Seconds())
 	return writeJSON(w, http.StatusOK, body)
 }

@@ -47,6 +47,7 @@ type Parts struct {
 	Ledger  ledger.Ledger
 	Boxes   *Boxes
 	Tenants *Tenants
+	Hosts   *Hosts
 	Guests  Guests
 	Vault   Vault
 	Blobs   Blobs

@@ -10,6 +10,7 @@ import (
 
 	"parallelsandbox/domain/box"
 	"parallelsandbox/domain/fault"
+	"parallelsandbox/domain/host"
 	"parallelsandbox/domain/tenant"
 )
 
@@ -43,6 +44,9 @@ func (s *Service) Start(ctx context.Context, who Caller, r StartRequest) (Starte
 	if cmd.Name, cmd.Note, err = s.clean2(ctx, who, r.Name, r.Note); err != nil {
 		return Started{}, err
 	}
+	if err := s.mayPlace(ctx, who, hashed(r.IdempotencyKey)); err != nil {
+		return Started{}, err
+	}
 	id, err := s.place(ctx, who, cmd, hashed(r.IdempotencyKey))
 	if err != nil {
 		return Started{}, err
@@ -61,6 +65,27 @@ func (s *Service) Start(ctx context.Context, who Caller, r StartRequest) (Starte
 		return Started{}, err
 	}
 	return Started{ID: id, SceneURL: s.Links.Scene(id, ""), TakeoverURL: s.Links.Page(id, s.Now()), Status: st.Phase, StartedFrom: st.StartedFrom}, nil
+}
+
+// mayPlace says why there is no room for a new box, or nil. Whoever repeats a start is
+// given the box there is, also when its host takes no other.
+func (s *Service) mayPlace(ctx context.Context, who Caller, key string) error {
+	h, _, err := s.Hosts.Load(ctx, host.StreamOf(s.Host))
+	if err != nil {
+		return err
+	}
+	full := h.Takes()
+	if full == nil {
+		return nil
+	}
+	st, _, err := s.Tenants.Load(ctx, tenant.StreamOf(who.Tenant))
+	if err != nil {
+		return err
+	}
+	if _, repeat := st.StartedAs(key); repeat {
+		return nil
+	}
+	return full
 }
 
 // place takes a slot and gives the caller a box for it: a spare while there is one that

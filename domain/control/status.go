@@ -6,6 +6,7 @@ import (
 
 	"parallelsandbox/domain/box"
 	"parallelsandbox/domain/fault"
+	"parallelsandbox/domain/host"
 	"parallelsandbox/domain/ledger"
 )
 
@@ -14,6 +15,7 @@ type Status struct {
 	State       box.State
 	Revision    ledger.Revision
 	Health      Health
+	Warning     string        // what is about to happen to it, if anything
 	FreezeAfter time.Duration // without a call until the box is frozen; 0 for never
 	TakeoverURL string
 	SceneURL    string
@@ -49,10 +51,23 @@ func (s *Service) status(ctx context.Context, id box.ID) (Status, error) {
 	if err != nil {
 		return Status{}, err
 	}
+	warning, err := s.warning(ctx, st)
+	if err != nil {
+		return Status{}, err
+	}
 	return Status{
-		State: st, Revision: rev, Health: s.health(ctx, st), Steps: steps, FreezeAfter: s.FreezeAfter,
+		State: st, Warning: warning, Revision: rev, Health: s.health(ctx, st), Steps: steps, FreezeAfter: s.FreezeAfter,
 		TakeoverURL: s.Links.Page(id, s.Now()), SceneURL: s.Links.Scene(id, ""),
 	}, nil
+}
+
+// warning tells of the end that the host of a box has coming.
+func (s *Service) warning(ctx context.Context, st box.State) (string, error) {
+	if st.Phase.Terminal() {
+		return "", nil
+	}
+	h, _, err := s.Hosts.Load(ctx, host.StreamOf(host.ID(st.Host)))
+	return h.Warning(), err
 }
 
 func (s *Service) health(ctx context.Context, st box.State) Health {

@@ -9,6 +9,7 @@ import (
 
 	"parallelsandbox/domain/box"
 	"parallelsandbox/domain/control"
+	"parallelsandbox/domain/host"
 )
 
 // Spares keeps a number of machines of a host ready for whoever asks for a box next.
@@ -17,6 +18,7 @@ type Spares struct {
 	Host  string
 	Image string
 	Boxes *control.Boxes
+	Hosts *control.Hosts
 	// Live lists the boxes of this host that have not ended, spares among them.
 	Live  func(ctx context.Context) ([]box.ID, error)
 	Log   *slog.Logger
@@ -58,8 +60,12 @@ func (p *Spares) Apply(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	want, err := p.wanted(ctx)
+	if err != nil {
+		return err
+	}
 	p.learn(ctx)
-	for n := len(warming) + len(waiting); n < p.Want && len(warming) < makingAtOnce && !p.Now().Before(p.notBefore); n++ {
+	for n := len(warming) + len(waiting); n < want && len(warming) < makingAtOnce && !p.Now().Before(p.notBefore); n++ {
 		id := box.ID(p.NewID())
 		if err := p.tell(ctx, id, box.RequestSpare{Box: id, Host: p.Host, Image: p.Image, At: p.Now()}); err != nil {
 			return err
@@ -71,10 +77,19 @@ func (p *Spares) Apply(ctx context.Context) error {
 		p.making[id] = true
 	}
 	var failed []error
-	for n := len(waiting); n > p.Want; n-- {
+	for n := len(waiting); n > want; n-- {
 		failed = append(failed, p.tell(ctx, waiting[n-1], box.StopSpare{Reason: "there are more spares than wanted", At: p.Now()}))
 	}
 	return errors.Join(failed...)
+}
+
+// wanted is none where the host takes no boxes.
+func (p *Spares) wanted(ctx context.Context) (int, error) {
+	st, _, err := p.Hosts.Load(ctx, host.StreamOf(host.ID(p.Host)))
+	if err != nil || st.Takes() != nil {
+		return 0, err
+	}
+	return p.Want, nil
 }
 
 // count looks at the spares there are, ready or not.

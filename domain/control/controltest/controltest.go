@@ -46,7 +46,8 @@ type Harness struct {
 	Tenant Account // on the Free plan
 	Other  Account // a second tenant, on the Free plan too
 
-	logs lockedBuffer
+	logs    lockedBuffer
+	hostIDs *Sequence
 }
 
 // Account is a registered tenant with one API key.
@@ -115,10 +116,12 @@ func New(t testing.TB, led ledger.Ledger, opts ...Option) *Harness {
 		ids.Name = "control/" + cfg.replica
 	}
 	tokens := &Sequence{Name: "tokens"}
+	h.hostIDs = &Sequence{Name: "host/" + cfg.replica}
 	h.Service = control.New(control.Parts{
 		Ledger:  led,
 		Boxes:   decider.NewRepository(led, h.Codec, box.Decider, 1024),
 		Tenants: decider.NewRepository(led, h.Codec, tenant.Decider, 1024),
+		Hosts:   decider.NewRepository(led, h.Codec, host.Decider, 16),
 		Guests:  h.Guests, Vault: h.Vault, Blobs: h.Blobs,
 		Views: cfg.views(led, h.Codec), Links: NewLinks(),
 		Log: slog.New(slog.NewTextHandler(&h.logs, nil)),
@@ -127,6 +130,7 @@ func New(t testing.TB, led ledger.Ledger, opts ...Option) *Harness {
 	})
 	h.Worker = newWorker(t, led, h.Codec, h.Guests, h.Clock)
 	if !cfg.restarted {
+		h.TellHost(t, host.Join{Host: Host, Driver: "fake", CPUs: 1, MemoryMB: 1, At: h.Clock.Now()})
 		h.Tenant = h.account(t, "acme", "Acme")
 		h.Other = h.account(t, "globex", "Globex")
 	}
@@ -134,6 +138,16 @@ func New(t testing.TB, led ledger.Ledger, opts ...Option) *Harness {
 		h.Worker.start(t)
 	}
 	return h
+}
+
+// TellHost carries out a command on the host that boxes are placed on.
+func (h *Harness) TellHost(t testing.TB, cmd host.Command) {
+	t.Helper()
+	if _, err := h.Hosts.Execute(context.Background(), host.StreamOf(Host), cmd, func(_ host.State, e *ledger.Entry) {
+		e.ID, e.At = h.hostIDs.ID(), h.Clock.Now()
+	}); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func (h *Harness) account(t testing.TB, id tenant.ID, name string) Account {
