@@ -17,5 +17,7 @@ func machineFlags(f *pflag.FlagSet, c *wire.Config) {
 	f.Float64Var(&c.CPUs, "box-cpus", c.CPUs, "cores of a box")
 	f.IntVar(&c.MemoryMB, "box-memory", c.MemoryMB, "memory of a box in MiB")
 	f.IntVar(&c.DiskMB, "box-disk", c.DiskMB, "what a box may write in MiB")
+	f.IntVar(&c.Spares, "spares", c.Spares, "machines that wait for the next starts; 0 boots every box when it is asked for")
+	f.DurationVar(&c.FreezeAfter, "freeze-after", c.FreezeAfter, "a box that no call named for so long is frozen; 0 for never")
 	f.IntVar(&c.Procs, "box-procs", c.Procs, "processes and threads of a box")
 }

@@ -2,7 +2,7 @@
 // type; everything it does is plain function calls, in layers.
 //
 // Read config.go for what can be set, then the layers from the bottom up: stores.go,
-// core.go, machines.go, doors.go, and serve.go for how they run together.
+// core.go, machines.go, hosts.go, doors.go, and serve.go for how they run together.
 package wire
 
 import (
@@ -38,6 +38,11 @@ type Config struct {
 	DiskMB   int
 	Procs    int
 
+	Spares      int           // machines that wait for the next starts
+	FreezeAfter time.Duration // a box that no call named for so long is frozen; 0 for never
+
+	ReclaimNotice string // file or URL where the cloud announces that it takes this machine back; empty for none
+
 	Version     string // of this program
 	StartWithin time.Duration
 	Keepalive   time.Duration // longest silence of a slow answer
@@ -50,6 +55,7 @@ func Defaults() Config {
 	return Config{
 		Data: "/var/lib/psbx", Listen: "127.0.0.1:7070", Driver: "gvisor", Image: "base",
 		CPUs: 2, MemoryMB: 2048, DiskMB: 4096, Procs: 2048,
+		Spares: 1, FreezeAfter: 5 * time.Minute,
 		StartWithin: 90 * time.Second, Keepalive: 15 * time.Second, Log: slog.Default(),
 	}
 }

@@ -58,10 +58,10 @@ func OpenCore(ctx context.Context, c Config, at addresses) (core *Core, err erro
 	}
 	core.sessionKey = []byte(sessions)
 	core.Use = control.New(control.Parts{
-		Ledger: core.Ledger, Boxes: core.Boxes, Tenants: core.Tenants, Guests: core.Agents, Vault: core.Vault, Blobs: core.Blobs, Views: core.Views,
+		Ledger: core.Ledger, Boxes: core.Boxes, Tenants: core.Tenants, Hosts: core.Hosts, Guests: core.Agents, Vault: core.Vault, Blobs: core.Blobs, Views: core.Views,
 		Links: &control.Links{Secret: []byte(links), APIBase: at.api, AppBase: at.app, SceneHost: at.sceneHost, SceneHTTP: at.sceneHTTP},
 		Log:   logger(c.Log, "control"), Now: now, NewID: NewID, Token: Token,
-		Host: core.Host, Image: c.Image, Replica: string(core.Host), StartWithin: c.StartWithin,
+		Host: core.Host, Image: c.Image, Replica: string(core.Host), StartWithin: c.StartWithin, FreezeAfter: c.FreezeAfter,
 	})
 	return core, nil
 }
@@ -100,9 +100,28 @@ func (core *Core) slots(c Config) *policy.Slots {
 // idle is the policy that stops boxes nobody calls.
 func (core *Core) idle(c Config) *policy.Idle {
 	return &policy.Idle{
-		Boxes: core.Boxes, Live: func(ctx context.Context) ([]box.ID, error) { return core.Views.LiveBoxes(ctx, string(core.Host)) },
-		Active: core.Use.Active, Forget: core.Use.Forget, Log: logger(c.Log, "idle"), Now: now, NewID: NewID,
+		Boxes: core.Boxes, Live: core.here, Active: core.Use.Active, Forget: core.Use.Forget, Log: logger(c.Log, "idle"), Now: now, NewID: NewID,
 	}
+}
+
+// freeze is the policy that has boxes frozen nobody calls.
+func (core *Core) freeze(c Config) *policy.Freeze {
+	return &policy.Freeze{
+		After: c.FreezeAfter, Boxes: core.Boxes, Live: core.here, Active: core.Use.Active, Log: logger(c.Log, "freeze"), Now: now, NewID: NewID,
+	}
+}
+
+// spares is the policy that keeps machines ready for the next starts.
+func (core *Core) spares(c Config) *policy.Spares {
+	return &policy.Spares{
+		Want: c.Spares, Host: string(core.Host), Image: c.Image, Boxes: core.Boxes, Hosts: core.Hosts, Live: core.here,
+		Log: logger(c.Log, "spares"), Now: now, NewID: NewID,
+	}
+}
+
+// here lists the boxes of this host that have not ended.
+func (core *Core) here(ctx context.Context) ([]box.ID, error) {
+	return core.liveBoxes(ctx, string(core.Host))
 }
 
 // sweepBlobs removes downloads whose links have expired for good.

@@ -11,7 +11,6 @@ import (
 	"strconv"
 	"strings"
 
-	"parallelsandbox/domain/box"
 	"parallelsandbox/domain/control"
 	"parallelsandbox/domain/host"
 	"parallelsandbox/domain/ledger"
@@ -79,7 +78,7 @@ func (c Config) machines(core *Core, d hypervisor.Driver, id host.ID) *worker.Wo
 			img, err := c.EnsureImage(ctx, profile, io.Discard)
 			return img.Path, err
 		},
-		Live:   func(ctx context.Context) ([]box.ID, error) { return core.liveBoxes(ctx, string(id)) },
+		Live: core.here, Busy: core.Use.Busy,
 		Limits: hypervisor.Spec{CPUs: c.CPUs, MemoryMB: c.MemoryMB, DiskMB: c.DiskMB, Procs: c.Procs},
 		Log:    logger(c.Log, "worker"), Now: now, NewID: NewID,
 	})

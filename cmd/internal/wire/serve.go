@@ -63,7 +63,16 @@ func (r *Running) open(ctx context.Context, l net.Listener) (err error) {
 	if err := recovered(ctx, c, r.Use); err != nil {
 		return fmt.Errorf("recovery: %w", err)
 	}
-	r.opened.add(background(ctx, c.Log, "worker", c.machines(r.Core, d, r.Host).Run))
+	machines := c.machines(r.Core, d, r.Host)
+	if !machines.CanFreeze() {
+		r.Use.FreezeAfter, c.FreezeAfter = 0, 0
+	}
+	r.opened.add(background(ctx, c.Log, "worker", machines.Run))
+	r.opened.add(background(ctx, c.Log, "freeze", r.freeze(c).Run))
+	r.opened.add(background(ctx, c.Log, "spares", r.spares(c).Run))
+	if err := r.watchHosts(ctx); err != nil {
+		return err
+	}
 	r.opened.add(background(ctx, c.Log, "slots", r.slots(c).Run))
 	r.opened.add(background(ctx, c.Log, "idle", r.idle(c).Run))
 	r.opened.add(background(ctx, c.Log, "downloads", func(ctx context.Context) error { return r.sweepBlobs(ctx, c) }))
