@@ -37,6 +37,13 @@ func main() {
 		log.Fatal(err)
 	}
 	defer agent.Close()
+	woken := make(chan os.Signal, 1)
+	signal.Notify(woken, syscall.SIGCONT) // what the host sends to a box it let go on
+	go func() {
+		for range woken {
+			agent.Woken()
+		}
+	}()
 	if err := agent.Run(ctx); err != nil {
 		log.Fatal(err)
 	}

@@ -61,6 +61,7 @@ type Agent struct {
 	config protocol.Config
 	runs   int64
 	jobs   []*job
+	line   *Dialer // nil until Run
 }
 
 // New prepares an agent; Run starts it.
@@ -110,7 +111,10 @@ func allowTracing() {
 // Run serves the host until ctx ends. A lost connection is dialled again; foreground
 // commands of that connection are ended, everything else lives on.
 func (a *Agent) Run(ctx context.Context) error {
-	l := newDialer(ctx, a.opts.Dial)
+	l := NewDialer(ctx, a.opts.Dial)
+	a.mu.Lock()
+	a.line = l
+	a.mu.Unlock()
 	protocols := new(http.Protocols)
 	protocols.SetUnencryptedHTTP2(true)
 	s := &http.Server{
@@ -133,6 +137,17 @@ func (a *Agent) Run(ctx context.Context) error {
 		return nil
 	}
 	return fmt.Errorf("boxd: serve: %w", err)
+}
+
+// Woken is to be called when the box was made to go on after standing still: if that cost it
+// its connection, it dials again.
+func (a *Agent) Woken() {
+	a.mu.Lock()
+	l := a.line
+	a.mu.Unlock()
+	if l != nil {
+		l.Check()
+	}
 }
 
 // Close ends the commands of a boxd that is not PID 1, and frees its ports.

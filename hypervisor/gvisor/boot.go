@@ -21,11 +21,11 @@ func (d *Driver) Create(ctx context.Context, s hypervisor.Spec) (hypervisor.Mach
 	if err := valid(s.ID); err != nil {
 		return nil, err
 	}
-	unlock, err := d.dir.lock(ctx, s.ID)
+	lock, err := d.dir.lock(ctx, s.ID)
 	if err != nil {
 		return nil, err
 	}
-	defer unlock()
+	defer lock.unlock()
 	m, err := d.attach(s.ID)
 	if err == nil {
 		return m, nil
@@ -51,13 +51,14 @@ func (d *Driver) boot(ctx context.Context, s hypervisor.Spec) (*machine, error) 
 	if err := d.net.Check(); err != nil {
 		return nil, err // never boot a machine that nothing keeps in
 	}
-	if err := d.room(s); err != nil {
+	if err := d.room(int64(s.DiskMB) << 20); err != nil {
 		return nil, err
 	}
 	if err := os.MkdirAll(d.dir.socketDir(s.ID), 0o700); err != nil {
 		return nil, err
 	}
-	if err := d.dir.save(s.ID, record{Spec: s}); err != nil {
+	rec := record{Spec: s, Programs: d.programs} // named before they are used, so that they stay
+	if err := d.dir.save(s.ID, rec); err != nil {
 		return nil, err
 	}
 	var port network.Port
@@ -74,28 +75,34 @@ func (d *Driver) boot(ctx context.Context, s hypervisor.Spec) (*machine, error) 
 		return nil, err
 	}
 	bundle := d.dir.machine(s.ID)
-	config, err := json.Marshal(d.oci(s, port))
-	if err != nil {
+	if err := writeConfig(bundle, d.oci(rec, port)); err != nil {
 		return nil, err
 	}
-	if err := os.WriteFile(filepath.Join(bundle, "config.json"), config, 0o600); err != nil {
-		return nil, err
-	}
-	listener, err := listen(d.dir.socketDir(s.ID))
-	if err != nil {
-		return nil, fmt.Errorf("listening for the agent: %w", err)
-	}
-	pid, sandbox, err := d.start(ctx, s, bundle)
-	if err != nil {
-		listener.Close()
-		return nil, err
-	}
-	return d.watch(s.ID, pid, sandbox, listener), nil
+	return d.start(rec, func(pidFile string) error {
+		return d.runscOf(rec).run(ctx, s.ID, bundle, d.dir.consoleFile(s.ID), pidFile)
+	})
 }
 
-// room refuses a machine whose disk the host could not hold when it and all the others are
+func configFile(bundle string) string { return filepath.Join(bundle, "config.json") }
+
+func writeConfig(bundle string, spec ociSpec) error {
+	config, err := json.Marshal(spec)
+	if err != nil {
+		return err
+	}
+	next := configFile(bundle) + ".next"
+	if err := os.WriteFile(next, config, 0o600); err != nil {
+		return err
+	}
+	if err := syncFile(next); err != nil {
+		return err
+	}
+	return os.Rename(next, configFile(bundle))
+}
+
+// room refuses to write what the host could not hold once the disks of all machines are
 // full: a disk that fails under a machine takes down whoever else writes there.
-func (d *Driver) room(s hypervisor.Spec) error {
+func (d *Driver) room(bytes int64) error {
 	free, err := freeBytes(d.cfg.StateDir)
 	if err != nil {
 		return fmt.Errorf("asking for free disk space: %w", err)
@@ -104,38 +111,60 @@ func (d *Driver) room(s hypervisor.Spec) error {
 	if err != nil {
 		return fmt.Errorf("adding up the disks of machines: %w", err)
 	}
-	if want := int64(s.DiskMB)<<20 + reserve; free-promised < want {
-		return fmt.Errorf("%w: %d MiB are free for disks, %d are wanted, of which %d must stay free",
+	if want := bytes + reserve; free-promised < want {
+		return fmt.Errorf("%w: %d MiB of disk are free, %d are wanted, of which %d must stay free",
 			hypervisor.ErrNoRoom, max(free-promised, 0)>>20, want>>20, reserve>>20)
 	}
 	return nil
 }
 
-// start runs the sandbox and returns its process.
-func (d *Driver) start(ctx context.Context, s hypervisor.Spec, bundle string) (pid int, pidfd *os.File, err error) {
-	pidFile := filepath.Join(bundle, "sandbox.pid")
-	if err := d.runsc.run(ctx, s.ID, bundle, d.dir.consoleFile(s.ID), pidFile); err != nil {
-		return 0, nil, err
+// start has a sandbox started, which finds us listening, and takes it in hand.
+func (d *Driver) start(rec record, run func(pidFile string) error) (*machine, error) {
+	id := rec.Spec.ID
+	listener, err := listen(d.dir.socketDir(id))
+	if err != nil {
+		return nil, fmt.Errorf("listening for the agent: %w", err)
+	}
+	sandbox, err := d.adopt(&rec, run)
+	if err != nil {
+		listener.Close()
+		return nil, err
+	}
+	return d.watch(rec, sandbox, listener), nil
+}
+
+// adopt has the sandbox started and notes which process it is.
+func (d *Driver) adopt(rec *record, run func(pidFile string) error) (*os.File, error) {
+	id := rec.Spec.ID
+	pidFile := filepath.Join(d.dir.machine(id), "sandbox.pid")
+	if err := run(pidFile); err != nil {
+		return nil, err
 	}
 	data, err := os.ReadFile(pidFile)
 	if err != nil {
-		return 0, nil, err
+		return nil, err
 	}
-	if pid, err = strconv.Atoi(strings.TrimSpace(string(data))); err != nil {
-		return 0, nil, fmt.Errorf("reading the sandbox's pid: %w", err)
-	}
-	sandbox, err := identify(pid)
+	pid, err := strconv.Atoi(strings.TrimSpace(string(data)))
 	if err != nil {
-		return 0, nil, err
+		return nil, fmt.Errorf("reading the sandbox's pid: %w", err)
 	}
-	if pidfd, err = openProcess(sandbox); err != nil {
-		return 0, nil, err
+	if rec.Sandbox, err = identify(pid); err != nil {
+		return nil, err
 	}
-	if err := d.dir.save(s.ID, record{Spec: s, Booted: true, Sandbox: sandbox}); err != nil {
+	pidfd, err := openProcess(rec.Sandbox)
+	if err != nil {
+		return nil, err
+	}
+	rec.Booted, rec.Hold = true, free
+	write := d.dir.save
+	if rec.Saved != "" {
+		write = d.dir.saveForGood
+	}
+	if err := write(id, *rec); err != nil {
 		pidfd.Close()
-		return 0, nil, err
+		return nil, err
 	}
-	return pid, pidfd, nil
+	return pidfd, nil
 }
 
 // guestFiles are the files a machine finds changed from its image. It may write them.

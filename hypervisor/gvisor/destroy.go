@@ -19,11 +19,11 @@ func (d *Driver) Destroy(ctx context.Context, id hypervisor.ID) error {
 	if err := valid(id); err != nil {
 		return err
 	}
-	unlock, err := d.dir.lock(ctx, id)
+	lock, err := d.dir.lock(ctx, id)
 	if err != nil {
 		return err
 	}
-	defer unlock()
+	defer lock.unlock()
 	if err := d.destroy(ctx, id); err != nil {
 		return fmt.Errorf("gvisor: destroying %s: %w", id, err)
 	}
@@ -37,22 +37,35 @@ func (d *Driver) destroy(ctx context.Context, id hypervisor.ID) error {
 	if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
-	// Killing first makes the rest quick and the same for a sandbox that answers nothing.
-	if err := killAll(ctx, dir); err != nil {
-		return err
-	}
-	if d.runsc.knows(id) {
-		if err := d.runsc.delete(ctx, id); err != nil {
-			return err
-		}
-	}
-	if err := d.runsc.forget(ctx, id); err != nil {
-		return err
-	}
-	if err := unmount(d.dir.root(id), d.dir.disk(id)); err != nil {
+	if err := d.end(ctx, id); err != nil {
 		return err
 	}
 	if err := d.net.Unplug(string(id)); err != nil {
+		return err
+	}
+	return d.discard(dir)
+}
+
+// end leaves of a machine its files and its network. It expects the machine's lock.
+func (d *Driver) end(ctx context.Context, id hypervisor.ID) error {
+	// Killing first makes the rest quick and the same for a sandbox that answers nothing.
+	if err := killAll(ctx, d.dir.machine(id)); err != nil {
+		return err
+	}
+	rec, err := d.dir.load(id)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	runsc := d.runscOf(rec)
+	if runsc.knows(id) {
+		if err := runsc.delete(ctx, id); err != nil {
+			return err
+		}
+	}
+	if err := runsc.forget(ctx, id); err != nil {
+		return err
+	}
+	if err := unmount(d.dir.root(id), d.dir.disk(id)); err != nil {
 		return err
 	}
 	d.mu.Lock()
@@ -66,14 +79,14 @@ func (d *Driver) destroy(ctx context.Context, id hypervisor.ID) error {
 			return ctx.Err()
 		}
 	}
-	return d.discard(dir)
+	return nil
 }
 
 // discard moves a directory out of sight at once and deletes it behind the caller's back:
 // a machine can leave more files than anyone wants to wait for.
 func (d *Driver) discard(dir string) error {
 	away := filepath.Join(d.dir.trash(), filepath.Base(dir)+"."+strconv.FormatInt(time.Now().UnixNano(), 36))
-	if err := os.Rename(dir, away); err != nil {
+	if err := os.Rename(dir, away); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
 	d.sweep.Go(func() {

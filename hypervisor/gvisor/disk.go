@@ -8,9 +8,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -36,8 +38,11 @@ func (k *diskMaker) mount(dir layout, s hypervisor.Spec, files map[string]string
 		}
 	}
 	if s.DiskMB > 0 {
-		if err := k.attach(s.DiskMB, dir.diskImage(s.ID), disk); err != nil {
+		if err := k.format(s.DiskMB, dir.diskImage(s.ID)); err != nil {
 			return fmt.Errorf("making a disk of %d MiB: %w", s.DiskMB, err)
+		}
+		if err := attach(dir.diskImage(s.ID), disk); err != nil {
+			return fmt.Errorf("mounting the disk: %w", err)
 		}
 	}
 	for _, d := range []string{upper, work, filepath.Join(upper, "etc")} {
@@ -50,8 +55,53 @@ func (k *diskMaker) mount(dir layout, s hypervisor.Spec, files map[string]string
 			return err
 		}
 	}
-	options := "lowerdir=" + escape(s.RootFS) + ",upperdir=" + escape(upper) + ",workdir=" + escape(work)
-	if err := unix.Mount("overlay", root, "overlay", 0, options); err != nil {
+	return overlay(s.RootFS, upper, work, root)
+}
+
+// remount puts the root together again from a disk that was used.
+func remount(ctx context.Context, dir layout, s hypervisor.Spec) error {
+	disk := dir.disk(s.ID)
+	if s.DiskMB > 0 {
+		// Two mounts of one file system would destroy it, and somebody who still looks
+		// into the old one keeps it alive.
+		if err := unused(ctx, dir.diskImage(s.ID)); err != nil {
+			return err
+		}
+		if err := attach(dir.diskImage(s.ID), disk); err != nil {
+			return fmt.Errorf("mounting the disk: %w", err)
+		}
+	}
+	return overlay(s.RootFS, filepath.Join(disk, "upper"), filepath.Join(disk, "work"), dir.root(s.ID))
+}
+
+// unused waits until no loop device has the image.
+func unused(ctx context.Context, image string) error {
+	for wait := time.Millisecond; ; wait *= 2 {
+		used, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
+		if err != nil {
+			return err
+		}
+		used = slices.DeleteFunc(used, func(file string) bool {
+			name, err := os.ReadFile(file)
+			return err != nil || strings.TrimSpace(string(name)) != image
+		})
+		if len(used) == 0 {
+			return nil
+		}
+		if wait > time.Second {
+			return fmt.Errorf("the disk %s is still in use by %s", image, used[0])
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(wait):
+		}
+	}
+}
+
+func overlay(lower, upper, work, at string) error {
+	options := "lowerdir=" + escape(lower) + ",upperdir=" + escape(upper) + ",workdir=" + escape(work)
+	if err := unix.Mount("overlay", at, "overlay", 0, options); err != nil {
 		return fmt.Errorf("mounting the root: %w", err)
 	}
 	return nil
@@ -62,16 +112,18 @@ func escape(path string) string {
 	return strings.NewReplacer(`\`, `\\`, `:`, `\:`, `,`, `\,`).Replace(path)
 }
 
-// attach mounts a fresh disk. The loop device goes by itself with its last user: a crash
-// before the mount leaves none, and the unmount frees it.
-func (k *diskMaker) attach(megabytes int, image, at string) error {
+// format makes an empty disk.
+func (k *diskMaker) format(megabytes int, image string) error {
 	template, err := k.template(megabytes)
 	if err != nil {
 		return err
 	}
-	if err := copySparse(image, template); err != nil {
-		return err
-	}
+	return copySparse(image, template)
+}
+
+// attach mounts a disk. The loop device goes by itself with its last user: a crash before
+// the mount leaves none, and the unmount frees it.
+func attach(image, at string) error {
 	dev, err := loop(image)
 	if err != nil {
 		return err
@@ -81,7 +133,8 @@ func (k *diskMaker) attach(megabytes int, image, at string) error {
 }
 
 // template is an empty file system of the size, made once: copying one is quicker than
-// making one. It has no journal: a machine does not outlive a crash of its host.
+// making one. It has no journal: a machine does not outlive a crash of its host, and
+// nothing writes to the disk of one that is saved or parked.
 func (k *diskMaker) template(megabytes int) (string, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -7,7 +7,9 @@
 //
 //	machines/<id>/   machine.json (what it is, and which process), config.json (the OCI
 //	                 spec), console.log, disk.img mounted at disk/, the machine's root at
-//	                 root/, and run/, which the machine sees as /run/box
+//	                 root/, run/, which the machine sees as /run/box, and memory/, what
+//	                 is saved of it
+//	programs/        copies of runsc and boxd, by content; see programs.go
 //	slots/           who holds which network, see package network
 //	locks/           one lock for each machine being worked on, whatever process does it
 //	runsc/           runsc's own state
@@ -16,9 +18,9 @@
 // The machine's PID 1 is `/opt/boxd/boxd -dial /run/box/ctl.sock`. It dials that socket,
 // which we listen on, and dials again when the connection ends.
 //
-// Read this file, then machine.go, boot.go (Create step by step), destroy.go, spec.go (what
-// a machine may do), disk.go, oom.go, runsc.go, process.go, state.go, doctor.go; rawboot.go is for
-// the benchmark.
+// Read this file, then machine.go, boot.go (Create step by step), destroy.go, freeze.go and
+// thaw.go (how a machine rests), spec.go (what a machine may do), disk.go, oom.go, runsc.go,
+// programs.go, process.go, stop.go, state.go, doctor.go; rawboot.go is for the benchmark.
 package gvisor
 
 import (
@@ -54,16 +56,21 @@ type Driver struct {
 	cfg   Config
 	dir   layout
 	net   *network.Network
-	runsc runsc
+	runsc runsc // of machines made from now on
 	disks *diskMaker
 	log   *slog.Logger
+
+	programs programs // of machines made from now on
 
 	mu       sync.Mutex
 	machines map[hypervisor.ID]*machine // those this process has in hand
 	sweep    sync.WaitGroup
 }
 
-var _ hypervisor.Driver = (*Driver)(nil)
+var (
+	_ hypervisor.Driver  = (*Driver)(nil)
+	_ hypervisor.Freezer = (*Driver)(nil)
+)
 
 // New finds or makes the state directory and takes its place on the host. Machines that
 // run go on running. Close frees what lives in this process.
@@ -74,14 +81,13 @@ func New(cfg Config) (*Driver, error) {
 	if !filepath.IsAbs(cfg.StateDir) || !filepath.IsAbs(cfg.Runsc) || !filepath.IsAbs(cfg.Boxd) {
 		return nil, errors.New("gvisor: state directory, runsc and boxd must be absolute paths")
 	}
-	for _, program := range []string{cfg.Runsc, cfg.Boxd} {
-		if _, err := os.Stat(program); err != nil {
-			return nil, fmt.Errorf("gvisor: %w", err)
-		}
-	}
 	dir := layout(cfg.StateDir)
 	if err := dir.make(); err != nil {
 		return nil, fmt.Errorf("gvisor: making the state directory: %w", err)
+	}
+	kept, err := keepPrograms(dir, cfg)
+	if err != nil {
+		return nil, fmt.Errorf("gvisor: keeping the programs machines run on: %w", err)
 	}
 	wires, err := network.Open(network.Config{
 		StateDir: cfg.StateDir, Range: cfg.Range, Allow: cfg.AllowNets, Resolvers: cfg.DNS, Log: cfg.Log,
@@ -91,7 +97,8 @@ func New(cfg Config) (*Driver, error) {
 	}
 	d := &Driver{
 		cfg: cfg, dir: dir, net: wires, log: cfg.Log,
-		runsc:    runsc{path: cfg.Runsc, root: dir.runsc(), network: "sandbox"},
+		runsc:    runsc{path: kept.Runsc, root: dir.runsc(), network: "sandbox"},
+		programs: kept,
 		disks:    &diskMaker{dir: cfg.StateDir},
 		machines: map[hypervisor.ID]*machine{},
 	}
@@ -140,11 +147,11 @@ func (d *Driver) Attach(ctx context.Context, id hypervisor.ID) (hypervisor.Machi
 	if err := valid(id); err != nil {
 		return nil, err
 	}
-	unlock, err := d.dir.lock(ctx, id)
+	lock, err := d.dir.lock(ctx, id)
 	if err != nil {
 		return nil, err
 	}
-	defer unlock()
+	defer lock.unlock()
 	m, err := d.attach(id)
 	if err != nil {
 		return nil, err
@@ -179,12 +186,14 @@ func (d *Driver) attach(id hypervisor.ID) (*machine, error) {
 		sandbox.Close()
 		return nil, fmt.Errorf("gvisor: listening for the agent of %s: %w", id, err)
 	}
-	return d.watch(id, rec.Sandbox.PID, sandbox, listener), nil
+	return d.watch(rec, sandbox, listener), nil
 }
 
 // watch takes a running machine in hand, in place of a dead one.
-func (d *Driver) watch(id hypervisor.ID, pid int, sandbox *os.File, listener *net.UnixListener) *machine {
-	m := newMachine(id, sandbox, listener, func() error { return exposePrograms(pid, d.cfg.Boxd) })
+func (d *Driver) watch(rec record, sandbox *os.File, listener *net.UnixListener) *machine {
+	m := newMachine(rec.Spec.ID, sandbox, listener, func() error {
+		return exposePrograms(rec.Sandbox.PID, rec.Programs.Boxd)
+	})
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if old, ok := d.machines[m.id]; ok {
@@ -213,7 +222,9 @@ func (d *Driver) List(context.Context) ([]hypervisor.ID, error) {
 
 // deadlines of single steps; the caller's context may be shorter.
 const (
-	runLimit    = 60 * time.Second
+	runLimit    = 60 * time.Second // also of a restore
+	saveLimit   = 2 * time.Minute
+	holdLimit   = 10 * time.Second
 	deleteLimit = 10 * time.Second
 	killLimit   = 30 * time.Second // a sandbox full of processes takes long to be gone
 )

@@ -77,8 +77,9 @@ var capabilities = []string{
 	"CAP_SYS_PTRACE", "CAP_SYS_RESOURCE",
 }
 
-func (d *Driver) oci(s hypervisor.Spec, port network.Port) ociSpec {
-	spec := baseSpec(s, d.dir.root(s.ID), d.cfg.Boxd, d.dir.socketDir(s.ID))
+func (d *Driver) oci(rec record, port network.Port) ociSpec {
+	s := rec.Spec
+	spec := baseSpec(s, d.dir.root(s.ID), rec.Programs.Boxd, d.dir.socketDir(s.ID))
 	spec.Linux.CgroupsPath = cgroupOf(s.ID)
 	spec.Linux.Namespaces = append(spec.Linux.Namespaces, ociNamespace{Type: "network", Path: port.Namespace})
 	return spec

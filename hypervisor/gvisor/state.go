@@ -20,12 +20,14 @@ type layout string
 func (l layout) machines() string                  { return filepath.Join(string(l), "machines") }
 func (l layout) runsc() string                     { return filepath.Join(string(l), "runsc") }
 func (l layout) trash() string                     { return filepath.Join(string(l), "trash") }
+func (l layout) programs() string                  { return filepath.Join(string(l), "programs") }
 func (l layout) locks() string                     { return filepath.Join(string(l), "locks") }
 func (l layout) machine(id hypervisor.ID) string   { return filepath.Join(l.machines(), string(id)) }
 func (l layout) socketDir(id hypervisor.ID) string { return filepath.Join(l.machine(id), "run") }
 func (l layout) disk(id hypervisor.ID) string      { return filepath.Join(l.machine(id), "disk") }
 func (l layout) diskImage(id hypervisor.ID) string { return filepath.Join(l.machine(id), "disk.img") }
 func (l layout) root(id hypervisor.ID) string      { return filepath.Join(l.machine(id), "root") }
+func (l layout) memory(id hypervisor.ID) string    { return filepath.Join(l.machine(id), "memory") }
 func (l layout) recordFile(id hypervisor.ID) string {
 	return filepath.Join(l.machine(id), "machine.json")
 }
@@ -34,7 +36,7 @@ func (l layout) consoleFile(id hypervisor.ID) string {
 }
 
 func (l layout) make() error {
-	for _, dir := range []string{string(l), l.machines(), l.runsc(), l.trash(), l.locks()} {
+	for _, dir := range []string{string(l), l.machines(), l.runsc(), l.trash(), l.locks(), l.programs()} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return err
 		}
@@ -58,10 +60,22 @@ func valid(id hypervisor.ID) error {
 
 // record is what a later process must know of a machine.
 type record struct {
-	Spec    hypervisor.Spec
-	Booted  bool // false: half made; nobody was ever given it
-	Sandbox process
+	Spec     hypervisor.Spec
+	Programs programs // what it runs on
+	Booted   bool     // false: half made; nobody was ever given it
+	Sandbox  process  // zero while parked
+	Hold     hold
+	Saved    string // where under memory/ its memory is; "" when it is not saved
 }
+
+// hold is what keeps a guest from running, besides a stop signal, which the kernel knows of.
+type hold string
+
+const (
+	free  hold = ""
+	held  hold = "held"  // by runsc, or it is about to be, or was until just now
+	saved hold = "saved" // by runsc since its memory was saved: what is saved is what it is
+)
 
 func (l layout) load(id hypervisor.ID) (record, error) {
 	var rec record
@@ -70,13 +84,23 @@ func (l layout) load(id hypervisor.ID) (record, error) {
 		return rec, err
 	}
 	if err := json.Unmarshal(data, &rec); err != nil {
-		// Torn by a power failure, which no machine survives: half made.
+		// Torn by a power failure, and not the record of a machine that survives one:
+		// half made.
 		return record{}, nil
 	}
 	return rec, nil
 }
 
 func (l layout) save(id hypervisor.ID, rec record) error {
+	return l.write(id, rec, func(string) error { return nil })
+}
+
+// saveForGood is save for records that must be there after a crash of the host.
+func (l layout) saveForGood(id hypervisor.ID, rec record) error {
+	return errors.Join(l.write(id, rec, syncFile), syncFile(l.machine(id)))
+}
+
+func (l layout) write(id hypervisor.ID, rec record, written func(path string) error) error {
 	data, err := json.Marshal(rec)
 	if err != nil {
 		return err
@@ -85,16 +109,29 @@ func (l layout) save(id hypervisor.ID, rec record) error {
 	if err := os.WriteFile(next, data, 0o600); err != nil {
 		return err
 	}
+	if err := written(next); err != nil {
+		return err
+	}
 	return os.Rename(next, l.recordFile(id))
 }
 
+// syncFile brings a file, or a directory's list of names, to the disk.
+func syncFile(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return f.Sync()
+}
+
 // lock makes this goroutine the only one on the host that works on the machine.
-func (l layout) lock(ctx context.Context, id hypervisor.ID) (unlock func(), err error) {
+func (l layout) lock(ctx context.Context, id hypervisor.ID) (*lock, error) {
 	path := filepath.Join(l.locks(), string(id))
 	for wait := time.Millisecond; ; wait = min(2*wait, 50*time.Millisecond) {
-		unlock, err := tryLock(path)
+		k, err := tryLock(path)
 		if !errors.Is(err, unix.EWOULDBLOCK) {
-			return unlock, err
+			return k, err
 		}
 		select {
 		case <-ctx.Done():
@@ -104,8 +141,16 @@ func (l layout) lock(ctx context.Context, id hypervisor.ID) (unlock func(), err 
 	}
 }
 
+// lock is held as long as its file is open, in this process or in one it was handed to.
+type lock struct{ *os.File }
+
+func (k *lock) unlock() {
+	os.Remove(k.Name())
+	k.Close()
+}
+
 // tryLock takes the lock file at path, which its holder deletes when done.
-func tryLock(path string) (func(), error) {
+func tryLock(path string) (*lock, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, err
@@ -125,5 +170,5 @@ func tryLock(path string) (func(), error) {
 		f.Close()
 		return nil, unix.EWOULDBLOCK
 	}
-	return func() { os.Remove(path); f.Close() }, nil
+	return &lock{f}, nil
 }

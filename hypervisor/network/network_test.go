@@ -106,6 +106,41 @@ func TestPlugAndUnplugLeaveNothing(t *testing.T) {
 	}
 }
 
+// TestAPortComesBackInItsSlot: whoever rests keeps its addresses, also through a reboot of
+// the host, and whoever comes meanwhile gets others.
+func TestAPortComesBackInItsSlot(t *testing.T) {
+	n := open(t, config(t))
+	defer finish(t, n)
+	one, err := n.Plug("one")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := n.Cut("one"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(one.Namespace); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the namespace of a port that was cut: %v", err)
+	}
+	two, err := n.Plug("two")
+	if err != nil || two.Addr == one.Addr {
+		t.Errorf("plugged meanwhile: %+v, %v", two, err)
+	}
+	for range 2 {
+		if back, err := n.Replug("one"); err != nil || back != one {
+			t.Errorf("replugged: %+v, %v; want %+v", back, err, one)
+		}
+	}
+	three, err := n.Replug("three")
+	if err != nil || three.Addr == one.Addr || three.Addr == two.Addr {
+		t.Errorf("replugged what had no slot: %+v, %v", three, err)
+	}
+	for _, owner := range []string{"one", "two", "three"} {
+		if err := n.Unplug(owner); err != nil {
+			t.Errorf("unplug %s: %v", owner, err)
+		}
+	}
+}
+
 func TestAnInstanceFindsItsSliceAgain(t *testing.T) {
 	cfg := config(t)
 	first := open(t, cfg)

@@ -57,24 +57,66 @@ func (n *Network) Plug(owner string) (Port, error) {
 	return p, nil
 }
 
-// Unplug frees every slot of owner.
-func (n *Network) Unplug(owner string) error {
-	taken, err := n.taken()
+// Replug makes owner's network anew in the slot it holds, so with the same addresses; or in
+// a free one when it holds none.
+func (n *Network) Replug(owner string) (Port, error) {
+	slots, err := n.slotsOf(owner)
+	if err != nil {
+		return Port{}, err
+	}
+	if len(slots) == 0 {
+		return n.Plug(owner)
+	}
+	p := n.port(slots[0])
+	if err := n.build(p); err != nil {
+		return Port{}, errors.Join(fmt.Errorf("making network namespace %s again: %w", filepath.Base(p.Namespace), err), n.demolish(p.Slot))
+	}
+	return p, nil
+}
+
+// Cut takes owner's network off the host and keeps its slot for Replug.
+func (n *Network) Cut(owner string) error {
+	slots, err := n.slotsOf(owner)
 	if err != nil {
 		return err
 	}
-	for slot, who := range taken {
-		if who != owner {
-			continue
-		}
+	for _, slot := range slots {
 		if err := n.demolish(slot); err != nil {
-			return fmt.Errorf("removing network slot %d of %s: %w", slot, owner, err)
+			return fmt.Errorf("removing the network in slot %d of %s: %w", slot, owner, err)
 		}
+	}
+	return nil
+}
+
+// Unplug frees every slot of owner.
+func (n *Network) Unplug(owner string) error {
+	if err := n.Cut(owner); err != nil {
+		return err
+	}
+	slots, err := n.slotsOf(owner)
+	if err != nil {
+		return err
+	}
+	for _, slot := range slots {
 		if err := os.Remove(filepath.Join(n.slots, strconv.Itoa(slot))); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return err
 		}
 	}
 	return nil
+}
+
+func (n *Network) slotsOf(owner string) ([]int, error) {
+	taken, err := n.taken()
+	if err != nil {
+		return nil, err
+	}
+	var slots []int
+	for slot, who := range taken {
+		if who == owner {
+			slots = append(slots, slot)
+		}
+	}
+	return slots, nil
 }
 
 // claimSlot takes the lowest free slot. A symlink carries its owner from the moment it
