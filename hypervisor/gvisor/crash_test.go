@@ -27,25 +27,58 @@ func TestChild(t *testing.T) {
 		t.Fatal(err)
 	}
 	id := hypervisor.ID(os.Getenv("PSBX_TEST_ID"))
-	os.Stdout.WriteString("\nready\n")
-	if _, err := d.Create(t.Context(), hypervisor.Spec{ID: id, RootFS: b.root, MemoryMB: 256, DiskMB: 64, Procs: 100}); err != nil {
-		t.Fatal(err)
+	say := func(word string) { os.Stdout.WriteString("\n" + word + "\n") }
+	must := func(err error) {
+		if err != nil {
+			t.Fatal(err)
+		}
 	}
-	os.Stdout.WriteString("\ncreated\n")
-	if err := d.Destroy(t.Context(), id); err != nil {
-		t.Fatal(err)
+	ctx := t.Context()
+	say("ready")
+	m, err := d.Create(ctx, hypervisor.Spec{ID: id, RootFS: b.root, MemoryMB: 256, DiskMB: 64, Procs: 100})
+	must(err)
+	say("created")
+	if os.Getenv("PSBX_TEST_REST") != "" {
+		rest(t, d, m, say)
 	}
-	os.Stdout.WriteString("\ndestroyed\n")
+	must(d.Destroy(ctx, id))
+	say("destroyed")
+}
+
+// rest takes a machine through all ways of resting, and says what it has done.
+func rest(t *testing.T, d *Driver, m hypervisor.Machine, say func(string)) {
+	ctx := t.Context()
+	c, err := m.Conn(ctx)
+	if err == nil {
+		_, err = ask(ctx, clientOver(c), "/remember", "kept")
+	}
+	for _, next := range []struct {
+		call func(context.Context, hypervisor.ID) error
+		word string
+	}{
+		{d.Pause, "paused"}, {d.Resume, "remembered"}, {d.Save, "saved"}, {d.Park, "parked"},
+		{func(ctx context.Context, id hypervisor.ID) error { _, err := d.Thaw(ctx, id); return err }, "thawed"},
+		{d.Resume, "resumed"},
+	} {
+		if err == nil {
+			err = next.call(ctx, m.ID())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		say(next.word)
+	}
 }
 
 // child starts a process of ours that creates and destroys a machine, and kills it the
 // given time after it said the word.
-func (r *rig) child(id hypervisor.ID, word string, after time.Duration) {
+func (r *rig) child(id hypervisor.ID, word string, after time.Duration, env ...string) {
 	r.Helper()
 	ctx, cancel := context.WithTimeout(r.Context(), step)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, os.Args[0], "-test.run=^TestChild$")
 	cmd.Env = append(os.Environ(), "PSBX_TEST_CHILD="+r.cfg.StateDir, "PSBX_TEST_ID="+string(id), "PSBX_TEST_BOXD="+r.cfg.Boxd)
+	cmd.Env = append(cmd.Env, env...)
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		r.Fatal(err)
@@ -71,16 +104,18 @@ func (r *rig) child(id hypervisor.ID, word string, after time.Duration) {
 	cmd.Wait()
 }
 
+// point is when a process of ours is killed: that long after it said the word.
+type point struct {
+	word  string
+	after time.Duration
+}
+
 // TestKilledAtAnyPoint kills our process ever later in Create and Destroy. A machine it had
 // been given answers after a restart; what is half made is listed and can be freed.
 func TestKilledAtAnyPoint(t *testing.T) {
 	r := newRig(t)
 	if err := r.d.Close(); err != nil { // the child holds the resolver's address
 		t.Fatal(err)
-	}
-	type point struct {
-		word  string
-		after time.Duration
 	}
 	points := []point{{"created", 0}, {"created", 15 * time.Millisecond}}
 	for _, ms := range []time.Duration{0, 10, 25, 45, 70, 100, 140, 200, 280} {
@@ -115,6 +150,61 @@ func TestKilledAtAnyPoint(t *testing.T) {
 	}
 	r.d = nil
 	r.restart()
+}
+
+// TestKilledWhileAMachineRests kills our process ever later in Save, Park, Thaw and Resume.
+// Whatever it got to, the guest is still there for the next process, which finds it with
+// Thaw alone.
+func TestKilledWhileAMachineRests(t *testing.T) {
+	r := newRig(t)
+	if err := r.d.Close(); err != nil { // the child holds the resolver's address
+		t.Fatal(err)
+	}
+	points := []point{{"created", 20 * time.Millisecond}, {"thawed", 0}, {"thawed", 8 * time.Millisecond}, {"resumed", 0}}
+	for word, after := range map[string][]time.Duration{
+		"remembered": {0, 15, 30, 50, 80, 120}, // in Save
+		"saved":      {0, 10, 25, 50},          // in Park
+		"parked":     {0, 15, 40, 70, 110, 160},
+	} {
+		for _, ms := range after {
+			points = append(points, point{word, ms * time.Millisecond})
+		}
+	}
+	for _, p := range points {
+		s := r.spec()
+		r.child(s.ID, p.word, p.after, "PSBX_TEST_REST=1")
+		r.survives(s.ID, p)
+	}
+	r.d = nil
+	r.restart()
+}
+
+// survives checks, as a new process of ours, that the machine of a killed one goes on.
+func (r *rig) survives(id hypervisor.ID, p point) {
+	r.Helper()
+	d, err := New(r.cfg)
+	if err != nil {
+		r.Fatal(err)
+	}
+	r.d = d
+	rec := r.record(id)
+	r.Logf("killed %s after %q: hold %q, saved %q, sandbox %d", p.after, p.word, rec.Hold, rec.Saved, rec.Sandbox.PID)
+	g := r.thaw(id)
+	ctx, cancel := context.WithTimeout(r.Context(), step)
+	defer cancel()
+	kept, err := ask(ctx, g.http, "/recall", "")
+	if err != nil || kept != "kept" && p.word != "created" {
+		r.Errorf("killed %s after %q: the guest remembers %q, %v", p.after, p.word, kept, err)
+	}
+	r.resting(id, d.Resume)
+	g.alive()
+	r.resting(id, d.Destroy)
+	if left := r.leaks(); len(left) > 0 {
+		r.Errorf("killed %s after %q: %q is left", p.after, p.word, left)
+	}
+	if err := d.Close(); err != nil {
+		r.Fatal(err)
+	}
 }
 
 // TestAWedgedSandboxIsDestroyed stops a sandbox so that it answers nothing, not even runsc.

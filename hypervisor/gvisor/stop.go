@@ -28,7 +28,7 @@ func (m *machine) stop() (bool, error) {
 	if err := m.signal(unix.SIGSTOP); err != nil {
 		return false, err
 	}
-	for wait := 50 * time.Microsecond; wait < 4*time.Millisecond; wait *= 2 {
+	for wait := 50 * time.Microsecond; wait < 50*time.Millisecond; wait *= 2 {
 		busy, err := m.computes()
 		if err == nil && !busy {
 			return true, nil
@@ -36,7 +36,7 @@ func (m *machine) stop() (bool, error) {
 		if err != nil {
 			return false, errors.Join(err, m.cont())
 		}
-		time.Sleep(wait) // what waits for the sandbox spins a moment before it sleeps
+		time.Sleep(wait) // who waits for the sandbox spins for some milliseconds before he sleeps
 	}
 	return false, m.cont()
 }
