@@ -46,7 +46,10 @@ func newBox(t testing.TB) guesttest.Box {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return guesttest.Box{Dial: m.Conn, WorkDir: "/work", HostsFile: "/etc/hosts", NamePort: 80, Procs: procs, Resolves: true}
+	return guesttest.Box{
+		Dial: m.Conn, WorkDir: "/work", HostsFile: "/etc/hosts", NamePort: 80, Procs: procs, Resolves: true,
+		Freezer: d, ID: boxID,
+	}
 }
 
 const boxID hypervisor.ID = "aaaabbbbccccdddd2222"

@@ -1,7 +1,8 @@
 // Package guesttest says what a box with boxd in it promises to the host, as a suite that
 // runs against boxd as a plain process and against real boxes alike.
 //
-// Read this file, then exec.go, link.go, put.go, get.go, dial.go, wiring.go.
+// Read this file, then exec.go, link.go, put.go, get.go, dial.go, wiring.go,
+// freeze.go.
 package guesttest
 
 import (
@@ -14,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"parallelsandbox/hypervisor"
 	"parallelsandbox/hypervisor/boxd/protocol"
 	"parallelsandbox/hypervisor/guest"
 )
@@ -29,6 +31,9 @@ type Box struct {
 	NamePort int
 	// Procs is the limit on processes of the box; 0 means there is none.
 	Procs int
+	// Freezer has the box, the machine called ID, rest; nil where that is not possible.
+	Freezer hypervisor.Freezer
+	ID      hypervisor.ID
 	// Resolves says names in HostsFile are what programs of the box resolve.
 	Resolves bool
 }
@@ -53,6 +58,9 @@ func Run(t *testing.T, newBox func(t *testing.T) Box) {
 	t.Run("dial", s.dial)
 	t.Run("wiring", s.wiring)
 	t.Run("fork bomb", s.bomb)
+	if b.Freezer != nil {
+		t.Run("freeze", s.freeze)
+	}
 }
 
 type suite struct {
@@ -76,7 +84,10 @@ type strand struct {
 }
 
 func (w *wire) next(ctx context.Context) (net.Conn, error) {
-	c, err := w.dial(ctx)
+	w.mu.Lock()
+	dial := w.dial
+	w.mu.Unlock()
+	c, err := dial(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -84,6 +95,13 @@ func (w *wire) next(ctx context.Context) (net.Conn, error) {
 	defer w.mu.Unlock()
 	w.now = &strand{Conn: c, silent: make(chan struct{})}
 	return w.now, nil
+}
+
+// redirect takes the next connections from elsewhere.
+func (w *wire) redirect(dial func(context.Context) (net.Conn, error)) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.dial = dial
 }
 
 func (w *wire) current() *strand {
