@@ -92,6 +92,14 @@ func TestAPausedMachineCostsNoCPU(t *testing.T) {
 			g.alive()
 		}
 	}
+	// Saved while they compute, and while they are paused.
+	for _, calls := range [][]func(context.Context, hypervisor.ID) error{
+		{r.d.Save, r.d.Park}, {r.d.Pause, r.d.Save, r.d.Park}, {r.d.Pause, r.d.Save, r.d.Resume},
+	} {
+		r.resting(id, calls...)
+		r.thaw(id).ok("[ $(pgrep -fc '[l]oop.py') = 2 ]")
+		r.resting(id, r.d.Resume)
+	}
 }
 
 func (r *rig) attach(id hypervisor.ID) hypervisor.Machine {

@@ -20,7 +20,7 @@
 //
 // Read this file, then machine.go, boot.go (Create step by step), destroy.go, freeze.go and
 // thaw.go (how a machine rests), spec.go (what a machine may do), disk.go, oom.go, runsc.go,
-// programs.go, process.go, stop.go, state.go, doctor.go; rawboot.go is for the benchmark.
+// programs.go, process.go, stop.go, state.go, doctor.go; raw.go is for the benchmark.
 package gvisor
 
 import (

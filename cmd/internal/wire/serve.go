@@ -4,13 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
-	"path/filepath"
-	"time"
 
 	"parallelsandbox/domain/control"
-	"parallelsandbox/hypervisor/gvisor"
 )
 
 // Running is a service that serves.
@@ -112,21 +108,4 @@ func Raze(ctx context.Context, c Config) error {
 		err = errors.Join(err, d.Uninstall(ctx))
 	}
 	return err
-}
-
-// RawBoot measures the floor of a start: runsc alone, until boxd answers.
-func (r *Running) RawBoot(ctx context.Context) (time.Duration, error) {
-	runsc, boxd, err := r.config.programs()
-	if err != nil {
-		return 0, err
-	}
-	img, err := r.config.EnsureImage(ctx, r.config.Image, io.Discard)
-	if err != nil {
-		return 0, err
-	}
-	dir, err := filepath.Abs(r.config.path("raw"))
-	if err != nil {
-		return 0, err
-	}
-	return gvisor.RawBoot(ctx, gvisor.Config{StateDir: dir, Runsc: runsc, Boxd: boxd}, img.Path)
 }
