@@ -154,7 +154,7 @@ func TestASavedMachineOutlivesItsHost(t *testing.T) {
 	if err := killAll(ctx, r.d.dir.machine(id)); err != nil {
 		t.Fatal(err)
 	}
-	if err := unmount(r.d.dir.root(id), r.d.dir.disk(id)); err != nil {
+	if err := unmount(r.d.dir.root(id), r.d.dir.disk(id), filepath.Join(r.d.dir.runsc(), "null-netns")); err != nil {
 		t.Fatal(err)
 	}
 	if err := r.d.net.Cut(string(id)); err != nil {
