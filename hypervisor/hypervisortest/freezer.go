@@ -426,7 +426,7 @@ func failedThaw(x *rest) {
 }
 
 // delays are how long interrupted calls are given.
-var delays = []time.Duration{0, 2, 8, 20, 40, 70, 110, 170, 260}
+var delays = []time.Duration{0, 4, 15, 40, 90, 180}
 
 // cutShort runs a call once for each delay, with that much time, then restarts our process
 // and lets check find out what is left.
