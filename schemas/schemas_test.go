@@ -36,6 +36,7 @@ var goldens = map[string]any{
 		Services:        []box.Service{{Name: "web", Port: 3000, Mode: box.ModeExternal}, {Name: "api", Port: 4000, Mode: box.ModeExternal}},
 		ExternalBaseURL: "https://staging.example.com", Secrets: []string{"NPM_TOKEN", "STRIPE_KEY"}, IdleTimeoutMin: 30, At: at(0),
 	},
+	"box.abandoned/v1":     box.Abandoned{Box: id, At: at(120)},
 	"box.freezing/v1":      box.Freezing{Reason: "no call named it for 5m0s", At: at(300)},
 	"box.frozen/v1":        box.Frozen{TookMs: 412, At: at(301)},
 	"box.freeze_failed/v1": box.FreezeFailed{Reason: "its memory could not be saved", At: at(301)},
@@ -69,6 +70,9 @@ var goldens = map[string]any{
 	"tenant.secret_removed/v1": tenant.SecretRemoved{Name: "NPM_TOKEN", At: at(4)},
 	"tenant.slot_taken/v1": tenant.SlotTaken{
 		Box: string(id), IdempotencyKey: "fcde2b2edba56bf408601fb721fe9b5c338d10ee429ea04fae5511b68fbf8fb9", At: at(5),
+	},
+	"tenant.slot_taken/v2": tenant.SlotTaken{
+		Box: string(id), Start: "m5xw4ah6pj2nk3vq7zt2", IdempotencyKey: "fcde2b2edba56bf408601fb721fe9b5c338d10ee429ea04fae5511b68fbf8fb9", At: at(5),
 	},
 	"tenant.slot_released/v1": tenant.SlotReleased{Box: string(id), At: at(6)},
 	"host.joined/v1":          host.Joined{Host: "host-a", Driver: "gvisor", CPUs: 8, MemoryMB: 32768, At: at(0)},

@@ -26,6 +26,12 @@ type (
 	// Claim gives a spare to a tenant. What is chosen is the same as in a Request; where
 	// the box is was chosen when the spare was made.
 	Claim struct{ Request }
+	// Abandon sees to it that no start that was cut off, or is only very slow, makes a box
+	// of this id later. A box that is somebody's stays.
+	Abandon struct {
+		Box ID
+		At  time.Time
+	}
 	// Request asks for a new box. Services carry no mode: it follows from ExternalBaseURL.
 	Request struct {
 		Box             ID
@@ -163,6 +169,7 @@ func (RequestSpare) command()       {}
 func (ReportSpareReady) command()   {}
 func (StopSpare) command()          {}
 func (Claim) command()              {}
+func (Abandon) command()            {}
 func (Request) command()            {}
 func (Freeze) command()             {}
 func (ReportFrozen) command()       {}

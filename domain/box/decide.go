@@ -32,6 +32,8 @@ func Decide(s State, c Command) ([]Event, error) {
 		return stopSpare(s, c)
 	case Claim:
 		return claim(s, c)
+	case Abandon:
+		return abandon(s, c)
 	case Request:
 		return request(s, c)
 	case ReportReady:
@@ -140,6 +142,16 @@ func claim(s State, c Claim) ([]Event, error) {
 	return nil, ErrGiven
 }
 
+func abandon(s State, c Abandon) ([]Event, error) {
+	switch s.Phase {
+	case Absent:
+		return []Event{Abandoned{Box: c.Box, At: c.At}}, nil
+	case Warming, Spare:
+		return []Event{Stopping{Reason: "a start that was to get it was cut off", At: c.At}}, nil
+	}
+	return nil, nil
+}
+
 func request(s State, c Request) ([]Event, error) {
 	if err := CheckRequest(c); err != nil {
 		return nil, err
@@ -147,6 +159,9 @@ func request(s State, c Request) ([]Event, error) {
 	if s.Phase != Absent {
 		if sameRequest(s, c) {
 			return nil, nil // a retry of what was already accepted
+		}
+		if s.Tenant == "" {
+			return nil, ErrGiven // a spare, or abandoned
 		}
 		return nil, ErrTaken
 	}

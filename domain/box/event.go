@@ -61,6 +61,12 @@ type (
 		IdleTimeoutMin  int       `json:"idleTimeoutMin,omitempty"`
 		At              time.Time `json:"at"`
 	}
+	// Abandoned: a start took a slot for this box and was cut off before it asked for it.
+	// Nothing more can become of it, so that the slot can be given back.
+	Abandoned struct {
+		Box ID        `json:"box"`
+		At  time.Time `json:"at"`
+	}
 	// Requested: a tenant asked for a box and no spare was waiting; a machine is to be booted on Host.
 	Requested struct {
 		Box             ID        `json:"box"`
@@ -209,6 +215,7 @@ const (
 func (SpareRequested) event() {}
 func (SpareReady) event()     {}
 func (Claimed) event()        {}
+func (Abandoned) event()      {}
 func (Requested) event()      {}
 func (Ready) event()          {}
 func (Freezing) event()       {}
@@ -233,6 +240,7 @@ var Events = []ledger.EventType{
 	ledger.Event[SpareRequested]("box.spare_requested"),
 	ledger.Event[SpareReady]("box.spare_ready"),
 	ledger.Event[Claimed]("box.claimed"),
+	ledger.Event[Abandoned]("box.abandoned"),
 	ledger.Event[Requested]("box.requested"),
 	ledger.Event[Ready]("box.ready"),
 	ledger.Event[BootFailed]("box.boot_failed"),

@@ -88,6 +88,8 @@ func Evolve(s State, e Event) State {
 		s.Phase, s.Tenant, s.Name, s.Note = Starting, e.Tenant, e.Name, e.Note
 		s.Services, s.WiringRevision, s.ExternalBaseURL, s.Secrets = e.Services, 1, e.ExternalBaseURL, e.Secrets
 		s.IdleTimeoutMin, s.RequestedAt, s.LastActivity = e.IdleTimeoutMin, e.At, e.At
+	case Abandoned:
+		s.Phase, s.ID, s.Why, s.EndedAt = Ended, e.Box, "its start was cut off", e.At
 	case Requested:
 		s = State{
 			Phase: Starting, ID: e.Box, Tenant: e.Tenant, Host: e.Host, Image: e.Image, Name: e.Name, Note: e.Note,
@@ -95,7 +97,7 @@ func Evolve(s State, e Event) State {
 			IdleTimeoutMin: e.IdleTimeoutMin, RequestedAt: e.At, LastActivity: e.At,
 		}
 	case Ready:
-		s.Phase, s.StartedFrom, s.ReadyAt = Running, e.StartedFrom, e.At
+		s.Phase, s.StartedFrom, s.ReadyAt, s.LastActivity = Running, e.StartedFrom, e.At, e.At
 	case BootFailed:
 		s.Phase, s.Why, s.EndedAt = Ended, e.Reason, e.At
 	case Wired:

@@ -29,6 +29,7 @@ var histories = []given{
 	{requested, stopping, terminated},
 	{requested, ready, stopping, terminated},
 	{requested, ready, interrupted},
+	{box.Abandoned{Box: id, At: at(1)}},
 	{spareRequested},
 	{spareRequested, bootFailed},
 	{spareRequested, spareReady},
@@ -51,7 +52,7 @@ var histories = []given{
 
 // legal lists where each phase may lead.
 var legal = map[box.Phase][]box.Phase{
-	box.Absent:       {box.Warming, box.Starting},
+	box.Absent:       {box.Warming, box.Starting, box.Ended},
 	box.Warming:      {box.Spare, box.ShuttingDown, box.Ended, box.Lost},
 	box.Spare:        {box.Starting, box.ShuttingDown, box.Lost},
 	box.Starting:     {box.Running, box.ShuttingDown, box.Ended, box.Lost},
@@ -75,6 +76,7 @@ var matrix = []struct {
 	{box.ReportSpareReady{At: at(1)}, "             not_found  spare      -          -           -            -            -            -            -            -           -"},
 	{box.StopSpare{At: at(1)}, "                    not_found  stopping   stopping   -           -            -            -            -            -            -           -"},
 	{box.Claim{Request: request()}, "               not_found  conflict   claimed    -           -            -            -            -            *            *           *"},
+	{box.Abandon{Box: id, At: at(1)}, "             terminated stopping   stopping   -           -            -            -            -            -            -           -"},
 	{request(), "                                   claimed    conflict   conflict   -           -            -            -            -            *            *           *"},
 	{box.ReportReady{At: at(1)}, "                  not_found  not_found  not_found  ready       -            -            -            -            terminated!  terminated! interrupted!"},
 	{box.ReportBootFailed{At: at(1)}, "             not_found  terminated -          terminated  -            -            -            -            -            -           -"},
@@ -195,7 +197,9 @@ func anyCommand(t *rapid.T) box.Command {
 	when := at(rapid.IntRange(0, 59).Draw(t, "second"))
 	name := rapid.SampledFrom([]string{"a", "b", "c"})
 	mode := rapid.SampledFrom([]box.Mode{box.ModeBox, box.ModeExternal, "other"})
-	switch rapid.IntRange(0, 24).Draw(t, "command") {
+	switch rapid.IntRange(0, 25).Draw(t, "command") {
+	case 25:
+		return box.Abandon{Box: id, At: when}
 	case 11:
 		return box.RequestSpare{Box: id, Host: "h1", Image: "base", At: when}
 	case 12:

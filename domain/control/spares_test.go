@@ -195,3 +195,26 @@ func (c *claimant) Append(ctx context.Context, s ledger.Stream, at ledger.Revisi
 	}
 	return c.Ledger.Append(ctx, s, at, entries...)
 }
+
+// Two processes run after the same spare for the same tenant: two boxes, two slots.
+func TestTwoStartsOfOneTenantNeverShareASpare(t *testing.T) {
+	led := &claimant{Ledger: new(memory.Ledger)}
+	h := controltest.New(t, led)
+	other := controltest.New(t, led, controltest.Restarted("replica-b"), controltest.WithoutWorker())
+	spares(t, h, 1)
+	var second control.Started
+	led.before(func() {
+		var err error
+		if second, err = other.Start(t.Context(), h.Tenant.Caller, control.StartRequest{}); err != nil {
+			t.Error(err)
+		}
+	})
+	first, err := h.Start(t.Context(), h.Tenant.Caller, control.StartRequest{})
+	if err != nil || first.ID == second.ID || first.StartedFrom != "cold" || second.StartedFrom != "spare" {
+		t.Fatalf("got %+v and %+v, %v", first, second, err)
+	}
+	st, _, err := h.Tenants.Load(t.Context(), tenant.StreamOf(h.Tenant.ID))
+	if err != nil || len(st.Slots) != 2 {
+		t.Errorf("slots %v, %v", st.Slots, err)
+	}
+}

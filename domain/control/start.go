@@ -5,10 +5,12 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"maps"
 	"slices"
 	"time"
 
 	"parallelsandbox/domain/box"
+	"parallelsandbox/domain/decider"
 	"parallelsandbox/domain/fault"
 	"parallelsandbox/domain/host"
 	"parallelsandbox/domain/tenant"
@@ -88,41 +90,50 @@ func (s *Service) mayPlace(ctx context.Context, who Caller, key string) error {
 	return full
 }
 
-// place takes a slot and gives the caller a box for it: a spare while there is one that
-// nobody else was faster to claim, else a new one.
-func (s *Service) place(ctx context.Context, who Caller, cmd box.Request, key string) (box.ID, error) {
-	at := s.spot(ctx)
-	id, err := s.takeSlot(ctx, who, key, at.id)
-	for err == nil {
-		cmd.Box = id
-		err = s.give(ctx, who, cmd)
-		lost := errors.Is(err, box.ErrGiven)
-		s.leave(at, id == at.id && (lost || err == nil))
-		if !lost {
-			break
-		}
-		at = s.spot(ctx)
-		id, err = s.moveSlot(ctx, who, key, id, at.id)
-	}
-	if id == "" {
-		s.leave(at, false)
-	}
-	if fault.KindOf(err) == fault.Invalid && id != "" {
-		s.releaseSlot(ctx, who, id)
-	}
-	return id, err
+// placing is one start on its way to a box.
+type placing struct {
+	*Service
+	who   Caller
+	key   string // hash of the idempotency key; empty for none
+	start string // id of this start
+	box   box.ID // what its slot is for, once it has one
 }
 
-// give makes a box of this id the caller's, as asked for.
-func (s *Service) give(ctx context.Context, who Caller, cmd box.Request) error {
-	st, _, err := s.Boxes.Load(ctx, box.StreamOf(cmd.Box))
-	if err != nil {
-		return err
+// place takes a slot and gives the caller a box for it: a spare while there is one that
+// nobody else was faster to get, else a new one.
+func (s *Service) place(ctx context.Context, who Caller, cmd box.Request, key string) (box.ID, error) {
+	p := &placing{Service: s, who: who, key: key, start: s.NewID()}
+	for {
+		at := s.spot(ctx)
+		err := p.slot(ctx, at.id)
+		if err == nil {
+			cmd.Box = p.box
+			err = p.give(ctx, cmd)
+		}
+		lost := errors.Is(err, box.ErrGiven) || errors.Is(err, tenant.ErrSlotHeld)
+		s.leave(at, (p.box == at.id || errors.Is(err, tenant.ErrSlotHeld)) && (lost || err == nil))
+		if !lost {
+			if fault.KindOf(err) == fault.Invalid && p.box != "" {
+				s.releaseSlot(ctx, who, p.box)
+			}
+			return p.box, err
+		}
 	}
-	if st.Phase == box.Absent || st.Tenant == string(who.Tenant) {
-		_, err = s.box(ctx, who, cmd.Box, cmd)
-	} else {
-		_, err = s.box(ctx, who, cmd.Box, box.Claim{Request: cmd})
+}
+
+// give makes the box of this id the caller's, as asked for. One that is the caller's
+// already is so because of a start before, which only a key lets find it again.
+func (p *placing) give(ctx context.Context, cmd box.Request) error {
+	st, _, err := p.Boxes.Load(ctx, box.StreamOf(cmd.Box))
+	switch {
+	case err != nil:
+		return err
+	case st.Phase == box.Absent || p.key != "" && st.Tenant == string(p.who.Tenant):
+		_, err = p.Service.box(ctx, p.who, cmd.Box, cmd)
+	case st.Phase.Owned():
+		return box.ErrGiven
+	default:
+		_, err = p.Service.box(ctx, p.who, cmd.Box, box.Claim{Request: cmd})
 	}
 	return err
 }
@@ -165,53 +176,60 @@ func (s *Service) request(id box.ID, who Caller, r StartRequest) box.Request {
 	}
 }
 
-// takeSlot reserves room under the plan. When none is left, slots of boxes that have
-// ended are given back first: the policy that does so may be a moment behind.
-func (s *Service) takeSlot(ctx context.Context, who Caller, key string, id box.ID) (box.ID, error) {
-	take := tenant.TakeSlot{Box: string(id), IdempotencyKey: key, At: s.Now()}
-	out, err := s.tenant(ctx, who, take)
-	if fault.KindOf(err) == fault.PlanLimit && s.releaseEnded(ctx, who, out.State) {
-		out, err = s.tenant(ctx, who, take)
+// slot reserves room under the plan for a box, or moves the room that was reserved for one
+// that somebody else got. With a key that started a box before, it is that box.
+func (p *placing) slot(ctx context.Context, id box.ID) error {
+	if p.box != "" {
+		out, err := p.tenant(ctx, p.who, tenant.MoveSlot{From: string(p.box), To: string(id), Start: p.start, IdempotencyKey: p.key, At: p.Now()})
+		if err != nil {
+			return err
+		}
+		p.box = id
+		if now, ok := out.State.StartedAs(p.key); ok {
+			p.box = box.ID(now) // a repeat of this start was faster
+		}
+		return nil
 	}
+	out, err := p.takeSlot(ctx, id, p.key)
 	if err != nil {
-		return "", err
+		return err
 	}
-	earlier, ok := out.State.StartedAs(key)
+	p.box = id
+	earlier, ok := out.State.StartedAs(p.key)
 	if !ok || earlier == string(id) {
-		return id, nil
+		return nil
 	}
-	return box.ID(earlier), s.retakeSlot(ctx, who, box.ID(earlier), out.State)
+	p.box = box.ID(earlier)
+	return p.retakeSlot(ctx, out.State)
+}
+
+// takeSlot takes a slot. When none is left, slots of boxes that have ended are given back
+// first: the policy that does so may be a moment behind.
+func (p *placing) takeSlot(ctx context.Context, id box.ID, key string) (decider.Outcome[tenant.State, tenant.Event], error) {
+	take := tenant.TakeSlot{Box: string(id), Start: p.start, IdempotencyKey: key, At: p.Now()}
+	out, err := p.tenant(ctx, p.who, take)
+	if fault.KindOf(err) == fault.PlanLimit && p.releaseEnded(ctx, p.who, out.State) {
+		out, err = p.tenant(ctx, p.who, take)
+	}
+	return out, err
 }
 
 // retakeSlot is for the repeat of a start that was cut off between its slot and its
 // box, and whose slot was given back since: the box is still to come, so it needs one.
-func (s *Service) retakeSlot(ctx context.Context, who Caller, id box.ID, st tenant.State) error {
-	if _, held := st.Slots[string(id)]; held {
+func (p *placing) retakeSlot(ctx context.Context, st tenant.State) error {
+	if _, held := st.Slots[string(p.box)]; held {
 		return nil
 	}
-	b, _, err := s.Boxes.Load(ctx, box.StreamOf(id))
+	b, _, err := p.Boxes.Load(ctx, box.StreamOf(p.box))
 	if err != nil || b.Phase.Owned() {
 		return err
 	}
-	_, err = s.tenant(ctx, who, tenant.TakeSlot{Box: string(id), At: s.Now()})
+	_, err = p.takeSlot(ctx, p.box, "")
 	return err
 }
 
-// moveSlot gives the room that was taken for a spare which somebody else got to another
-// box, and returns which: a repeat of this start may have been faster.
-func (s *Service) moveSlot(ctx context.Context, who Caller, key string, from, to box.ID) (box.ID, error) {
-	out, err := s.tenant(ctx, who, tenant.MoveSlot{From: string(from), To: string(to), IdempotencyKey: key, At: s.Now()})
-	if err != nil {
-		return "", err
-	}
-	if now, ok := out.State.StartedAs(key); ok {
-		to = box.ID(now)
-	}
-	return to, nil
-}
-
 func (s *Service) releaseEnded(ctx context.Context, who Caller, st tenant.State) (any bool) {
-	for id := range st.Slots {
+	for _, id := range slices.Sorted(maps.Keys(st.Slots)) {
 		b, _, err := s.Boxes.Load(ctx, box.StreamOf(box.ID(id)))
 		if err == nil && b.Phase.Terminal() {
 			any = s.releaseSlot(ctx, who, box.ID(id)) || any

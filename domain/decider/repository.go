@@ -48,7 +48,11 @@ type Outcome[S, E any] struct {
 
 // Execute loads, decides and appends, deciding again when someone else wrote first.
 func (r *Repository[C, S, E]) Execute(ctx context.Context, s ledger.Stream, cmd C, stamp Stamp[S]) (Outcome[S, E], error) {
-	defer r.turns.take(s)()
+	done, err := r.turns.take(ctx, s)
+	if err != nil {
+		return Outcome[S, E]{}, err
+	}
+	defer done()
 	for n := 1; ; n++ {
 		state, at, err := r.Load(ctx, s)
 		if err != nil {
@@ -149,29 +153,37 @@ type turns struct {
 }
 
 type turn struct {
-	sync.Mutex
+	token chan struct{} // holds one: whoever has it may write
 	users int
 }
 
-func (t *turns) take(s ledger.Stream) (done func()) {
+// take waits for the stream's turn, and gives up with ctx's error when ctx ends first.
+func (t *turns) take(ctx context.Context, s ledger.Stream) (done func(), err error) {
 	t.mu.Lock()
 	if t.held == nil {
 		t.held = map[ledger.Stream]*turn{}
 	}
 	one := t.held[s]
 	if one == nil {
-		one = new(turn)
+		one = &turn{token: make(chan struct{}, 1)}
+		one.token <- struct{}{}
 		t.held[s] = one
 	}
 	one.users++
 	t.mu.Unlock()
-	one.Lock()
-	return func() {
-		one.Unlock()
-		t.mu.Lock()
-		defer t.mu.Unlock()
-		if one.users--; one.users == 0 {
-			delete(t.held, s)
-		}
+	select {
+	case <-one.token:
+		return func() { one.token <- struct{}{}; t.leave(s, one) }, nil
+	case <-ctx.Done():
+		t.leave(s, one)
+		return nil, fmt.Errorf("wait for other writers of %s: %w", s, ctx.Err())
+	}
+}
+
+func (t *turns) leave(s ledger.Stream, one *turn) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if one.users--; one.users == 0 {
+		delete(t.held, s)
 	}
 }

@@ -31,6 +31,7 @@ type Slots struct {
 		ledger.Watcher
 	}
 	Tenants *control.Tenants
+	Boxes   *control.Boxes
 	// Open lists the slots that are taken, as of at least pos. It may leave out those whose box lives.
 	Open  func(ctx context.Context, pos ledger.Position) ([]Slot, error)
 	Log   *slog.Logger
@@ -110,7 +111,18 @@ func (p *Slots) Apply(ctx context.Context) error {
 	return errors.Join(failed...)
 }
 
+// release gives a slot back. Where there is no box of the tenant's yet, it first makes sure
+// that there will be none: a start may be only slow, by our clock or by its own.
 func (p *Slots) release(ctx context.Context, s Slot) error {
+	if !s.Phase.Terminal() {
+		out, err := p.Boxes.Execute(ctx, box.StreamOf(s.Box), box.Abandon{Box: s.Box, At: p.Now()}, control.By("policy/slots", p.Now, p.NewID))
+		if err != nil {
+			return err
+		}
+		if out.State.Tenant == s.Tenant && !out.State.Phase.Terminal() {
+			return nil // it was slow
+		}
+	}
 	command := p.NewID()
 	_, err := p.Tenants.Execute(ctx, tenant.StreamOf(tenant.ID(s.Tenant)), tenant.ReleaseSlot{Box: string(s.Box), At: p.Now()},
 		func(_ tenant.State, e *ledger.Entry) {

@@ -24,7 +24,7 @@ func open(t *testing.T) (*controltest.Harness, *policy.Slots) {
 	h := controltest.New(t, led)
 	ids := &controltest.Sequence{Name: "policy"}
 	return h, &policy.Slots{
-		Ledger: led, Tenants: h.Tenants, Open: controltest.NewOracle(led, h.Codec).OpenSlots,
+		Ledger: led, Tenants: h.Tenants, Boxes: h.Boxes, Open: controltest.NewOracle(led, h.Codec).OpenSlots,
 		Log: slog.New(slog.DiscardHandler), Now: h.Clock.Now, NewID: ids.ID,
 	}
 }

@@ -39,9 +39,11 @@ type (
 		At   time.Time
 	}
 	// TakeSlot reserves room for Box. With an IdempotencyKey that took a slot before,
-	// nothing is taken and the state tells which box that was.
+	// nothing is taken and the state tells which box that was. Another start's slot for the
+	// same box is refused with ErrSlotHeld: two starts were after one spare.
 	TakeSlot struct {
 		Box            string
+		Start          string // id of this one start
 		IdempotencyKey string // hash; empty for none
 		At             time.Time
 	}
@@ -49,6 +51,7 @@ type (
 	// there is one, stands for To from now on.
 	MoveSlot struct {
 		From, To       string
+		Start          string
 		IdempotencyKey string // hash; empty for none
 		At             time.Time
 	}

@@ -18,6 +18,9 @@ var (
 	ErrUnknown = fault.New(fault.NotFound, "there is no such tenant")
 	ErrTaken   = fault.New(fault.Conflict, "this tenant is registered already, with another name")
 
+	// ErrSlotHeld refuses a start whose box another start has its slot for; no caller sees it.
+	ErrSlotHeld = fault.New(fault.Conflict, "another start took its slot for this box")
+
 	// A secret becomes an environment variable, so it is named like one.
 	secretRE = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,127}$`)
 )
@@ -148,18 +151,26 @@ func takeSlot(s State, c TakeSlot) ([]Event, error) {
 	if _, already := s.StartedAs(c.IdempotencyKey); already {
 		return nil, nil
 	}
-	if _, already := s.Slots[c.Box]; already {
-		return nil, nil
+	if slot, already := s.Slots[c.Box]; already {
+		return nil, sameStart(slot, c.Start)
 	}
 	if err := roomFor(s, len(s.Slots)+1); err != nil {
 		return nil, err
 	}
-	return []Event{SlotTaken{Box: c.Box, IdempotencyKey: c.IdempotencyKey, At: c.At}}, nil
+	return []Event{SlotTaken{Box: c.Box, Start: c.Start, IdempotencyKey: c.IdempotencyKey, At: c.At}}, nil
 }
 
 func roomFor(s State, slots int) error {
 	if limit := s.Plan.Slots(); slots > limit {
 		return fault.New(fault.PlanLimit, "the %s plan allows %d boxes at once and all are in use; stop one with sandbox_stop, or change the plan", s.Plan, limit)
+	}
+	return nil
+}
+
+// sameStart refuses a start whose box is another's.
+func sameStart(slot Slot, start string) error {
+	if slot.Start != start {
+		return ErrSlotHeld
 	}
 	return nil
 }
@@ -170,11 +181,11 @@ func moveSlot(s State, c MoveSlot) ([]Event, error) {
 	if now, ok := s.StartedAs(c.IdempotencyKey); ok && now != c.From {
 		return nil, nil
 	}
-	if _, already := s.Slots[c.To]; already {
-		return nil, nil
+	if slot, already := s.Slots[c.To]; already {
+		return nil, sameStart(slot, c.Start)
 	}
-	took := SlotTaken{Box: c.To, IdempotencyKey: c.IdempotencyKey, At: c.At}
-	if _, held := s.Slots[c.From]; held {
+	took := SlotTaken{Box: c.To, Start: c.Start, IdempotencyKey: c.IdempotencyKey, At: c.At}
+	if slot, held := s.Slots[c.From]; held && (c.IdempotencyKey != "" || sameStart(slot, c.Start) == nil) {
 		return []Event{SlotReleased{Box: c.From, At: c.At}, took}, nil
 	}
 	if err := roomFor(s, len(s.Slots)+1); err != nil {

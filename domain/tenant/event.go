@@ -82,6 +82,7 @@ type (
 	// SlotTaken reserves room under the plan for one box, before the box is requested.
 	SlotTaken struct {
 		Box            string    `json:"box"`
+		Start          string    `json:"start"`                    // id of the start that took it; empty in version 1
 		IdempotencyKey string    `json:"idempotencyKey,omitempty"` // SHA-256 of the caller's key, hex
 		At             time.Time `json:"at"`
 	}
@@ -101,6 +102,9 @@ func (SecretRemoved) event() {}
 func (SlotTaken) event()     {}
 func (SlotReleased) event()  {}
 
+// withoutStart reads version 1 of tenant.slot_taken, from when a start and its box were one.
+func withoutStart(v1 []byte) ([]byte, error) { return v1, nil }
+
 // Events is the storage contract. Names and versions are forever; Go names are not.
 var Events = []ledger.EventType{
 	ledger.Event[Registered]("tenant.registered"),
@@ -109,6 +113,6 @@ var Events = []ledger.EventType{
 	ledger.Event[KeyRevoked]("tenant.key_revoked"),
 	ledger.Event[SecretSet]("tenant.secret_set"),
 	ledger.Event[SecretRemoved]("tenant.secret_removed"),
-	ledger.Event[SlotTaken]("tenant.slot_taken"),
+	ledger.Event[SlotTaken]("tenant.slot_taken", withoutStart),
 	ledger.Event[SlotReleased]("tenant.slot_released"),
 }

@@ -12,10 +12,16 @@ type State struct {
 	ID      ID
 	Name    string
 	Plan    Plan
-	Keys    map[string]Key       // by key id, revoked ones included
-	Secrets map[string]string    // name to version
-	Slots   map[string]time.Time // boxes that count against the plan, by id
-	Started []Start              // the newest starts with an idempotency key
+	Keys    map[string]Key    // by key id, revoked ones included
+	Secrets map[string]string // name to version
+	Slots   map[string]Slot   // boxes that count against the plan, by id
+	Started []Start           // the newest starts with an idempotency key
+}
+
+// Slot is the room of one box.
+type Slot struct {
+	Start string // id of the start that took it
+	At    time.Time
 }
 
 // Key is an API key as the ledger knows it.
@@ -60,7 +66,7 @@ func Evolve(s State, e Event) State {
 	case SecretRemoved:
 		s.Secrets = unset(s.Secrets, e.Name)
 	case SlotTaken:
-		s.Slots = set(s.Slots, e.Box, e.At)
+		s.Slots = set(s.Slots, e.Box, Slot{e.Start, e.At})
 		if e.IdempotencyKey != "" {
 			s.Started = append(slices.Clip(s.Started[max(0, len(s.Started)-remembered+1):]), Start{e.IdempotencyKey, e.Box})
 		}

@@ -101,13 +101,17 @@ func (d *Driver) Close() error {
 }
 
 func (d *Driver) at(op string, id hypervisor.ID) error {
-	if d.faults == nil {
+	if d.faults != nil {
+		if err := d.faults.At(op, id); err != nil {
+			return fmt.Errorf("fake: %s %s: %w", op, id, err)
+		}
+	}
+	select {
+	case <-d.closed: // while it was slow
+		return fmt.Errorf("fake: %s %s: %w", op, id, net.ErrClosed)
+	default:
 		return nil
 	}
-	if err := d.faults.At(op, id); err != nil {
-		return fmt.Errorf("fake: %s %s: %w", op, id, err)
-	}
-	return nil
 }
 
 // Create makes a machine, or returns the one that runs.

@@ -20,6 +20,9 @@ const (
 // errNoFreezer says that the driver cannot do it; whoever starts the service asks first.
 var errNoFreezer = errors.New("worker: this host's driver cannot freeze machines")
 
+// lostReason is why a box that was frozen was interrupted.
+const lostReason = "its saved memory was lost"
+
 // CanFreeze says whether boxes of this host can be frozen.
 func (w *Worker) CanFreeze() bool {
 	_, ok := w.Driver.(hypervisor.Freezer)
@@ -109,7 +112,7 @@ func (w *Worker) park(ctx context.Context, st box.State) error {
 	w.detach(st.ID)
 	err := f.Park(ctx, hypervisor.ID(st.ID))
 	if errors.Is(err, hypervisor.ErrNotFound) {
-		return w.gone(ctx, st.ID, "its saved memory was lost")
+		return w.gone(ctx, st.ID, lostReason)
 	}
 	if err != nil {
 		return fmt.Errorf("park: %w", err)
@@ -122,29 +125,56 @@ func (w *Worker) park(ctx context.Context, st box.State) error {
 func (w *Worker) thaw(ctx context.Context, st box.State) error {
 	began := w.Now()
 	err := w.back(ctx, st)
-	for try := 1; err != nil && try < thawTries && ctx.Err() == nil && !errors.Is(err, hypervisor.ErrNotFound); try++ {
-		w.Log.Warn("thaw failed, trying again", "box", st.ID, "err", err)
-		if err := w.park(ctx, st); err != nil {
-			return err
+	wired := err == nil
+	for try := 1; err != nil && ctx.Err() == nil && !errors.Is(err, hypervisor.ErrNotFound); try++ {
+		w.Log.Warn("box not thawed yet", "box", st.ID, "try", try, "err", err)
+		kept, parkErr := w.parkAgain(ctx, st.ID)
+		switch {
+		case parkErr != nil:
+			return parkErr
+		case !kept:
+			err = nil
+		case try == thawTries:
+			return w.tell(ctx, st.ID, box.ReportThawFailed{Reason: thawReason(err), At: w.Now()})
+		default:
+			err = w.back(ctx, st)
+			wired = err == nil
 		}
-		err = w.back(ctx, st)
 	}
 	switch {
 	case ctx.Err() != nil:
 		return ctx.Err()
-	case errors.Is(err, hypervisor.ErrNotFound):
-		return w.gone(ctx, st.ID, "its saved memory was lost")
 	case err != nil:
-		w.Log.Error("thaw failed for now", "box", st.ID, "err", err)
-		if err := w.park(ctx, st); err != nil {
-			return err
-		}
-		return w.tell(ctx, st.ID, box.ReportThawFailed{Reason: thawReason(err), At: w.Now()})
+		return w.gone(ctx, st.ID, lostReason)
 	}
-	w.wired(st.ID, st.WiringRevision)
+	if wired {
+		w.wired(st.ID, st.WiringRevision)
+	}
 	now := w.Now()
 	// What was saved is dropped by whoever keeps the running box, after this is on the ledger.
 	return w.tell(ctx, st.ID, box.ReportThawed{TookMs: now.Sub(began).Milliseconds(), At: now})
+}
+
+// parkAgain takes a thaw back, to try it anew from what was saved. A box that was called
+// before it was saved has nothing to go back to: kept is false, and the machine that is
+// there is the box, whether it answers now or not.
+func (w *Worker) parkAgain(ctx context.Context, id box.ID) (kept bool, err error) {
+	f, ok := w.Driver.(hypervisor.Freezer)
+	if !ok {
+		return false, errNoFreezer
+	}
+	err = f.Park(ctx, hypervisor.ID(id))
+	if err == nil {
+		w.detach(id)
+		return true, nil
+	}
+	if !errors.Is(err, hypervisor.ErrNotFound) {
+		return false, fmt.Errorf("park: %w", err)
+	}
+	if _, err := w.Driver.Attach(ctx, hypervisor.ID(id)); err != nil {
+		return false, fmt.Errorf("attach: %w", err) // gone, which the next visit finds out
+	}
+	return false, nil
 }
 
 // back makes the machine run from what was saved, or from where it stands still.

@@ -3,27 +3,36 @@ package worker_test
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 	"testing/synctest"
 	"time"
 
 	"parallelsandbox/domain/box"
 	"parallelsandbox/domain/control"
 	"parallelsandbox/domain/fault"
-	"parallelsandbox/domain/ledger"
 	"parallelsandbox/domain/tenant"
-	"parallelsandbox/hypervisor"
 )
 
 var acme = control.Caller{Tenant: "acme", Key: "k", Client: "sim/1"}
 
-const actions = 150
+const actions = 200
 
 func (w *world) run() error {
-	if err := w.begin(); err != nil {
-		return err
+	defer func() {
+		for _, p := range w.places {
+			w.end(p)
+		}
+		w.calls.Wait()
+	}()
+	for _, p := range w.places {
+		if err := w.begin(p); err != nil {
+			return err
+		}
 	}
-	if err := w.life.use.Register(w.life.ctx, "acme", "acme", tenant.Pro); err != nil {
+	first := w.places[0].life
+	if err := first.use.Register(first.ctx, "acme", "acme", tenant.Pro); err != nil {
 		return err
 	}
 	w.dice.on = true
@@ -31,7 +40,7 @@ func (w *world) run() error {
 		if err := w.act(); err != nil {
 			return err
 		}
-		synctest.Wait()
+		time.Sleep(time.Duration(w.rand.IntN(40)) * time.Millisecond)
 	}
 	if err := w.settle(); err != nil {
 		return err
@@ -41,231 +50,300 @@ func (w *world) run() error {
 
 // act does one thing that may happen at any time.
 func (w *world) act() error {
-	switch w.rand.IntN(12) {
-	case 0, 1:
-		w.call(w.start)
-	case 2, 3:
-		w.call(w.exec)
-	case 4:
-		w.call(w.wire)
+	p := w.places[w.rand.IntN(len(w.places))]
+	switch w.rand.IntN(20) {
+	case 0:
+		w.call(p, w.start())
+	case 1:
+		for _, p := range w.places { // they run after the same spares
+			w.call(p, w.start())
+		}
+	case 2, 3, 4:
+		w.callSome(p, w.exec)
 	case 5:
+		mode := box.ModeBox
 		if w.rand.IntN(2) == 0 {
-			w.call(w.stop)
+			mode = box.ModeExternal
 		}
+		w.callSome(p, func(ctx context.Context, use *control.Service, id box.ID) {
+			use.Wire(ctx, acme, id, "web", mode) // refusals are part of life here
+		})
 	case 6:
-		if running := w.host.Running(); len(running) > 0 && w.rand.IntN(4) == 0 {
-			w.host.Kill(running[w.rand.IntN(len(running))])
-		}
+		w.callSome(p, func(ctx context.Context, use *control.Service, id box.ID) {
+			use.Sync(ctx, acme, control.SyncRequest{Box: id, Archive: strings.NewReader("")})
+		})
 	case 7:
-		if w.rand.IntN(4) == 0 {
-			w.end()
-			w.dice.on = false
-			defer func() { w.dice.on = true }()
-			return w.begin()
+		if w.rand.IntN(2) == 0 {
+			w.callSome(p, func(ctx context.Context, use *control.Service, id box.ID) { use.Stop(ctx, acme, id) })
 		}
 	case 8:
+		w.harm(p)
+	case 9:
+		return w.restart(p)
+	case 10:
 		time.Sleep(time.Duration(w.rand.IntN(5000)) * time.Millisecond)
+	case 11:
+		time.Sleep(time.Duration(w.rand.IntN(6)) * time.Minute)
+	case 12:
+		if w.rand.IntN(4) == 0 {
+			p.skew = time.Duration(w.rand.IntN(20)-10) * time.Minute
+		}
+	case 13, 14:
+		w.policies(p)
 	default:
-		w.reconcileOne()
+		if ids := w.known(p); len(ids) > 0 {
+			w.visit(p, ids[w.rand.IntN(len(ids))])
+		}
 	}
 	return nil
 }
 
+// harm destroys a machine, or what was saved of one.
+func (w *world) harm(p *place) {
+	if w.rand.IntN(4) > 0 {
+		return
+	}
+	running, parked := p.host.Running(), p.host.Parked()
+	if len(running) > 0 && w.rand.IntN(3) > 0 {
+		id := running[w.rand.IntN(len(running))]
+		w.harmed(box.ID(id))
+		p.host.Kill(id)
+	} else if len(parked) > 0 {
+		id := parked[w.rand.IntN(len(parked))]
+		w.harmed(box.ID(id))
+		p.host.Lose(id)
+	}
+}
+
+func (w *world) harmed(id box.ID) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.hurt[id] = true
+}
+
+// restart kills a process. It may come back at once, or stay away until its host is given
+// up; and its host may die with it.
+func (w *world) restart(p *place) error {
+	if w.rand.IntN(4) > 0 {
+		return nil
+	}
+	w.end(p)
+	if w.rand.IntN(3) == 0 {
+		for _, id := range p.host.Running() {
+			w.harmed(box.ID(id))
+			p.host.Kill(id)
+		}
+	}
+	if w.rand.IntN(3) == 0 {
+		w.away(p)
+	}
+	w.dice.on = false
+	defer func() { w.dice.on = true }()
+	return w.begin(p)
+}
+
+// away lets the other process find a host silent.
+func (w *world) away(p *place) {
+	defer w.givenUp(p)
+	for range 10 {
+		for _, other := range w.places {
+			if other.life != nil {
+				_ = w.beats.Beat(other.life.ctx, other.id, time.Now())
+				_ = other.life.hosts.Apply(other.life.ctx)
+			}
+		}
+		time.Sleep(lostAfter / 5)
+	}
+}
+
+// givenUp notes the boxes of a host that was silent: they end, though they may still run.
+func (w *world) givenUp(p *place) {
+	for id, st := range w.boxes() {
+		if st.Host == string(p.id) {
+			w.harmed(id)
+		}
+	}
+}
+
+// policies lets a process do what it does by itself every few seconds.
+func (w *world) policies(p *place) {
+	l := p.life
+	_ = w.beats.Beat(l.ctx, p.id, time.Now())
+	for _, other := range w.places { // heartbeats do not wait for our rounds
+		_ = w.beats.Beat(l.ctx, other.id, time.Now())
+	}
+	l.once(&w.calls, "idle", l.idle.Apply)
+	l.once(&w.calls, "freeze", l.freeze.Apply)
+	l.once(&w.calls, "spares", l.spares.Apply)
+	l.once(&w.calls, "slots", l.slots.Apply)
+	l.once(&w.calls, "hosts", l.hosts.Apply)
+}
+
+// visit looks at a box, as the worker does when news of it come or on its rounds.
+func (w *world) visit(p *place, id box.ID) {
+	l := p.life
+	l.once(&w.calls, string(id), func(ctx context.Context) error { return l.worker.Reconcile(ctx, id) })
+}
+
 // call plays an agent's call in a goroutine of its own: it must return, whatever happens.
-func (w *world) call(f func(context.Context, *control.Service)) {
-	use, ctx := w.life.use, w.life.ctx
+func (w *world) call(p *place, f func(context.Context, *control.Service)) {
+	use, ctx := p.life.use, p.life.ctx
 	w.calls.Go(func() { f(ctx, use) })
 }
 
-func (w *world) start(ctx context.Context, use *control.Service) {
+// callSome calls one of the boxes that a start has answered with, and often one that rests.
+func (w *world) callSome(p *place, f func(context.Context, *control.Service, box.ID)) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	some := w.started
+	if w.rand.IntN(2) == 0 {
+		if resting := w.resting(); len(resting) > 0 {
+			some = resting
+		}
+	}
+	if len(some) == 0 {
+		return
+	}
+	id := some[w.rand.IntN(len(some))]
+	w.call(p, func(ctx context.Context, use *control.Service) { f(ctx, use, id) })
+}
+
+func (w *world) resting() []box.ID {
+	var ids []box.ID
+	for id, st := range w.boxes() {
+		if st.Phase.Suspended() {
+			ids = append(ids, id)
+		}
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+func (w *world) start() func(context.Context, *control.Service) {
 	key := ""
 	if w.rand.IntN(2) == 0 {
 		key = fmt.Sprint("key-", w.rand.IntN(8))
 	}
-	out, err := use.Start(ctx, acme, control.StartRequest{
-		Services: []box.Service{{Name: "web", Port: 80}}, ExternalBaseURL: "http://staging.test", IdempotencyKey: key,
-	})
-	if err == nil {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		w.started = append(w.started, out.ID)
+	return func(ctx context.Context, use *control.Service) {
+		out, err := use.Start(ctx, acme, control.StartRequest{
+			Services: []box.Service{{Name: "web", Port: 80}}, ExternalBaseURL: "http://staging.test", IdempotencyKey: key, IdleTimeoutMin: idleTimeout,
+		})
+		if err == nil {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.started = append(w.started, out.ID)
+		}
 	}
 }
 
-// some picks a box that a start has answered with.
-func (w *world) some() (box.ID, bool) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if len(w.started) == 0 {
-		return "", false
-	}
-	return w.started[w.rand.IntN(len(w.started))], true
-}
-
-func (w *world) exec(ctx context.Context, use *control.Service) {
-	id, ok := w.some()
-	if !ok {
-		return
-	}
+func (w *world) exec(ctx context.Context, use *control.Service, id box.ID) {
 	out, err := use.Exec(ctx, acme, control.ExecRequest{Box: id, Cmd: "make"})
-	w.mu.Lock()
-	defer w.mu.Unlock()
 	switch {
 	case err == nil && !out.Cancelled:
-		w.ran[fmt.Sprint(id, " ", out.Step)]++
-	case fault.KindOf(err) == fault.Internal && ctx.Err() == nil:
-		w.wrong = fmt.Errorf("exec of %s failed with a fault of ours: %w", id, err)
-	}
-}
-
-func (w *world) wire(ctx context.Context, use *control.Service) {
-	id, ok := w.some()
-	if !ok {
-		return
-	}
-	mode := box.ModeBox
-	if w.rand.IntN(2) == 0 {
-		mode = box.ModeExternal
-	}
-	use.Wire(ctx, acme, id, "web", mode) // refusals are part of life here
-}
-
-func (w *world) stop(ctx context.Context, use *control.Service) {
-	if id, ok := w.some(); ok {
-		use.Stop(ctx, acme, id)
-	}
-}
-
-// reconcileOne visits a box, as the worker does when news of it come or on its rounds.
-func (w *world) reconcileOne() {
-	ids := w.known()
-	if len(ids) > 0 {
-		w.life.worker.Reconcile(w.life.ctx, ids[w.rand.IntN(len(ids))])
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.ran[fmtStep(id, out.Step)]++
+		w.counted[id]++
+	case err != nil && fault.KindOf(err) == fault.Internal && ctx.Err() == nil:
+		w.noted(fmt.Errorf("exec of %s failed with a fault of ours: %w", id, err))
 	}
 }
 
 // known is every box on the ledger or on the host.
-func (w *world) known() []box.ID {
+func (w *world) known(p *place) []box.ID {
 	var ids []box.ID
 	for id := range w.boxes() {
 		ids = append(ids, id)
 	}
-	for _, id := range w.host.All() {
+	for _, id := range p.host.All() {
 		ids = append(ids, box.ID(id))
 	}
 	slices.Sort(ids)
 	return slices.Compact(ids)
 }
 
-// settle ends the faults, restarts once more, and lets everything come to rest.
+// settle ends the faults, restarts once more, and lets everything come to rest. Then every
+// box is called once: it must answer, from wherever it rests.
 func (w *world) settle() error {
 	w.dice.on = false
-	w.end()
-	w.calls.Wait() // no call is left without an answer
-	if w.wrong != nil {
-		return w.wrong
+	for _, p := range w.places {
+		p.skew = 0
+		w.end(p)
 	}
-	if err := w.begin(); err != nil {
+	w.calls.Wait() // no call is left without an answer
+	for _, p := range w.places {
+		if err := w.begin(p); err != nil {
+			return err
+		}
+	}
+	if err := w.rest(); err != nil {
 		return err
 	}
-	for range 3 { // a visit may find out what the next one has to act on
-		for _, id := range w.known() {
-			if err := w.life.worker.Reconcile(w.life.ctx, id); err != nil {
-				return fmt.Errorf("does not settle: %w", err)
+	time.Sleep(15 * time.Minute) // slots of starts that died half-way are given back after a while, by whatever clock
+	for range 2 {                // one policy acts on what another has done
+		for _, p := range w.places {
+			w.policies(p)
+		}
+		synctest.Wait()
+		if err := w.rest(); err != nil {
+			return err
+		}
+	}
+	if err := w.check(); err != nil {
+		return err
+	}
+	if err := w.wakeAll(); err != nil {
+		return err
+	}
+	return w.rest()
+}
+
+// rest visits every box on every host until nothing is left to do.
+func (w *world) rest() error {
+	for range 4 { // a visit may find out what the next one has to act on
+		for _, p := range w.places {
+			for _, id := range w.known(p) {
+				if err := p.life.worker.Reconcile(p.life.ctx, id); err != nil {
+					return fmt.Errorf("does not settle: %w", err)
+				}
 			}
 		}
 		synctest.Wait()
 	}
-	time.Sleep(3 * time.Minute) // slots of starts that died half-way are given back after a while
-	if err := w.life.slots.Apply(w.life.ctx); err != nil {
-		return err
-	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	defer w.end()
 	return w.wrong
 }
 
-// next says which events may follow in each phase of a box, written down apart from the
-// decider that is being tested.
-var next = map[box.Phase][]string{
-	box.Absent:       {"box.requested"},
-	box.Starting:     {"box.ready", "box.boot_failed", "box.stopping"},
-	box.Running:      {"box.wired", "box.exec_started", "box.exec_finished", "box.synced", "box.fetched", "box.touched", "box.stopping", "box.interrupted"},
-	box.ShuttingDown: {"box.exec_finished", "box.synced", "box.fetched", "box.terminated"},
-	box.Ended:        {"box.exec_finished"},
-	box.Lost:         {"box.exec_finished"},
-}
-
-// check compares what the ledger says, what the host has and what the callers were told.
-func (w *world) check() error {
-	states := map[ledger.Stream]box.State{}
-	finished := map[string]int{}
-	var owner tenant.State
-	for r, err := range w.led.Tail(context.Background(), 0) {
-		if err != nil {
-			return err
-		}
-		v, err := w.codec.Decode(r.Entry)
-		if err != nil {
-			return err
-		}
-		switch e := v.(type) {
-		case box.Event:
-			st := states[r.Stream]
-			if !slices.Contains(next[st.Phase], r.Type) {
-				return fmt.Errorf("%s@%d: %s while %q", r.Stream, r.Revision, r.Type, st.Phase)
-			}
-			if f, ok := e.(box.ExecFinished); ok {
-				finished[fmt.Sprint(st.ID, " ", f.Step)]++
-			}
-			states[r.Stream] = box.Evolve(st, e)
-		case tenant.Event:
-			owner = tenant.Evolve(owner, e)
-			if len(owner.Slots) > owner.Plan.Slots() {
-				return fmt.Errorf("%d slots are taken at position %d, the plan has %d", len(owner.Slots), r.Position, owner.Plan.Slots())
-			}
-		}
-	}
-	for call, n := range w.ran {
-		if n != 1 || finished[call] != 1 {
-			return fmt.Errorf("command %s was answered %d times and ended %d times on the ledger", call, n, finished[call])
-		}
-	}
-	return w.sameStory(states, owner)
-}
-
-func (w *world) sameStory(states map[ledger.Stream]box.State, owner tenant.State) error {
-	var running []hypervisor.ID
-	live := 0
-	for s, st := range states {
-		if len(st.Open) > 0 {
-			return fmt.Errorf("%s has commands without an end", s)
-		}
-		if st.Phase.Terminal() {
+func (w *world) wakeAll() error {
+	boxes := w.boxes()
+	for _, id := range slices.Sorted(maps.Keys(boxes)) {
+		st := boxes[id]
+		if !st.Phase.Owned() || st.Phase.Terminal() {
 			continue
 		}
-		live++
-		if _, slot := owner.Slots[string(st.ID)]; !slot {
-			return fmt.Errorf("%s lives without a slot", s)
+		p := w.hostOf(st.Host)
+		done := make(chan error, 1)
+		go func() {
+			_, err := p.life.use.Exec(p.life.ctx, acme, control.ExecRequest{Box: id, Cmd: "make"})
+			done <- err
+		}()
+		for waiting := true; waiting; {
+			synctest.Wait()
+			select {
+			case err := <-done:
+				if err != nil {
+					return fmt.Errorf("box %s, which was %s, does not answer: %w", id, st.Phase, err)
+				}
+				waiting = false
+			default:
+				if err := p.life.worker.Reconcile(p.life.ctx, id); err != nil {
+					return fmt.Errorf("box %s does not wake: %w", id, err)
+				}
+				time.Sleep(time.Second)
+			}
 		}
-		if st.Phase != box.Running {
-			return fmt.Errorf("%s is still %s", s, st.Phase)
-		}
-		running = append(running, hypervisor.ID(st.ID))
-		if got := w.insides.at[st.ID].wiring.Revision; got != st.WiringRevision {
-			return fmt.Errorf("%s is wired as of revision %d, the ledger is at %d", s, got, st.WiringRevision)
-		}
-	}
-	slices.Sort(running)
-	have, all := w.host.Running(), w.host.All()
-	slices.Sort(have)
-	slices.Sort(all)
-	if !slices.Equal(running, have) || !slices.Equal(have, all) {
-		return fmt.Errorf("the ledger says %v run, the host runs %v and holds %v", running, have, all)
-	}
-	if len(owner.Slots) != live {
-		return fmt.Errorf("%d slots are taken by %d boxes", len(owner.Slots), live)
+		w.counted[id]++
 	}
 	return nil
 }

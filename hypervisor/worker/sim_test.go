@@ -2,15 +2,14 @@ package worker_test
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"hash/fnv"
-	"io"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
-	"net"
 	"os"
+	"runtime"
 	"slices"
 	"strconv"
 	"sync"
@@ -23,7 +22,7 @@ import (
 	"parallelsandbox/domain/control"
 	"parallelsandbox/domain/control/controltest"
 	"parallelsandbox/domain/decider"
-	"parallelsandbox/domain/fault"
+	"parallelsandbox/domain/host"
 	"parallelsandbox/domain/ledger"
 	"parallelsandbox/domain/policy"
 	"parallelsandbox/domain/tenant"
@@ -32,15 +31,15 @@ import (
 	"parallelsandbox/hypervisor/worker"
 )
 
+// The simulation: sim_test.go has the world and its processes, sim_faults_test.go what goes
+// wrong, sim_inside_test.go the boxes, sim_run_test.go what happens, sim_check_test.go what
+// must hold, and sim_bugs_test.go the bugs it has to find.
+
 var seedFlag = flag.Uint64("seed", 0, "replay one simulation")
 
-var (
-	errInjected = errors.New("injected fault")
-	errDead     = errors.New("this process was killed")
-)
-
-// TestSimulation throws calls, faults, kills of the process and deaths of machines at one
-// host, lets it settle, and checks that the ledger and the host tell the same story.
+// TestSimulation throws calls, faults, kills of processes, deaths of machines and of hosts,
+// and jumps of clocks at two hosts that share a ledger, lets them settle, and checks that
+// the ledger and the hosts tell the same story.
 func TestSimulation(t *testing.T) {
 	first, last := uint64(1), uint64(300)
 	if testing.Short() {
@@ -53,71 +52,64 @@ func TestSimulation(t *testing.T) {
 		first, last = *seedFlag, *seedFlag
 	}
 	for n := first; n <= last; n++ {
-		var err error
-		synctest.Test(t, func(t *testing.T) { err = newWorld(t, n).run() })
-		if err != nil {
+		if err := simulate(t, n, bug{}); err != nil {
 			t.Fatalf("seed %d: %v\nreplay: go test ./hypervisor/worker -run Simulation -seed %d", n, err, n)
 		}
 	}
 }
 
-// dice decides what fails. The answer depends on what is asked and how often it was
-// asked before, not on the order in which goroutines ask, so a seed replays.
-type dice struct {
-	seed uint64
-	mu   sync.Mutex
-	on   bool
-	n    map[string]uint64
+// simulate runs one simulation. All its choices are made by the seed, and on one processor
+// it takes the same way again, unless the runtime wakes two goroutines of one moment in
+// another order: a seed that found something may have to be tried twice.
+func simulate(t *testing.T, seed uint64, b bug) (err error) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	synctest.Test(t, func(t *testing.T) { err = newWorld(t, seed, b).run() })
+	return err
 }
 
-// fails says yes one time in so many.
-func (d *dice) fails(oneIn uint64, what ...string) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if !d.on {
-		return false
-	}
-	key := fmt.Sprint(what)
-	d.n[key]++
-	h := fnv.New64a()
-	fmt.Fprint(h, d.seed, key, d.n[key])
-	return h.Sum64()%oneIn == 0
-}
-
-// At implements fake.Faults.
-func (d *dice) At(op string, id hypervisor.ID) error {
-	if d.fails(9, op, string(id)) {
-		return errInjected
-	}
-	return nil
-}
-
-// world is what outlives the process, and the process of the moment.
+// world is what outlives the processes, and the processes of the moment.
 type world struct {
 	t       *testing.T
+	bug     bug
 	rand    *rand.Rand
 	dice    *dice
 	codec   *ledger.Codec
 	led     *memory.Ledger
-	host    *fake.Host
+	beats   memory.Heartbeats
 	insides *insides
+	places  []*place
 	ids     sync.Mutex
 	idn     uint64
-	life    *life
 
 	calls   sync.WaitGroup
 	mu      sync.Mutex
 	started []box.ID
-	ran     map[string]int // box and step of commands whose end was told to the caller
+	ran     map[string]int  // box and step of commands whose end was told to the caller
+	counted map[box.ID]int  // commands of a box that were answered
+	hurt    map[box.ID]bool // boxes whose machine or saved memory was destroyed
 	wrong   error
 }
 
-func newWorld(t *testing.T, seed uint64) *world {
+// place is a host, and the process on it while there is one. Each process is a replica of
+// control, a worker of its host, and all the policies.
+type place struct {
+	id   host.ID
+	host *fake.Host
+	skew time.Duration // of its clock
+	life *life
+}
+
+var hostIDs = []host.ID{"host-a", "host-b"}
+
+func newWorld(t *testing.T, seed uint64, b bug) *world {
 	w := &world{
-		t: t, rand: rand.New(rand.NewPCG(seed, 7)), dice: &dice{seed: seed, n: map[string]uint64{}}, codec: controltest.NewCodec(t),
-		led: new(memory.Ledger), host: &fake.Host{Capacity: 6}, ran: map[string]int{},
+		t: t, bug: b, rand: rand.New(rand.NewPCG(seed, 7)), dice: &dice{seed: seed, n: map[string]uint64{}}, codec: controltest.NewCodec(t),
+		led: new(memory.Ledger), ran: map[string]int{}, counted: map[box.ID]int{}, hurt: map[box.ID]bool{},
 	}
 	w.insides = &insides{w: w, at: map[box.ID]*inside{}}
+	for _, id := range hostIDs {
+		w.places = append(w.places, &place{id: id, host: &fake.Host{Capacity: 6}})
+	}
 	return w
 }
 
@@ -142,77 +134,106 @@ type life struct {
 	worker *worker.Worker
 	use    *control.Service
 	slots  *policy.Slots
+	idle   *policy.Idle
+	freeze *policy.Freeze
+	spares *policy.Spares
+	hosts  *policy.Hosts
+
+	mu   sync.Mutex
+	busy map[string]bool // what this process is doing by itself
 }
 
-// begin starts a process over what is there.
-func (w *world) begin() error {
-	l := &life{}
+// once does something in the background that a process does once at a time.
+func (l *life) once(all *sync.WaitGroup, what string, do func(context.Context) error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.busy[what] {
+		return
+	}
+	l.busy[what] = true
+	all.Go(func() {
+		_ = do(l.ctx) // what failed is done in the next round
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		delete(l.busy, what)
+	})
+}
+
+const (
+	freezeAfter  = 3 * time.Minute
+	idleTimeout  = 20 // minutes
+	lostAfter    = time.Minute
+	wantedSpares = 2
+)
+
+// begin starts the process of a place over what is there.
+func (w *world) begin(p *place) error {
+	l := &life{busy: map[string]bool{}}
 	l.ctx, l.kill = context.WithCancel(context.Background())
-	l.ledger = &mortal{Ledger: w.led, dice: w.dice}
-	l.driver = fake.New(w.host, w.dice)
+	l.ledger = &mortal{Ledger: w.led, w: w}
+	l.driver = fake.New(p.host, w.dice)
 	quiet := slog.New(slog.DiscardHandler)
-	boxes := decider.NewRepository(l.ledger, w.codec, box.Decider, 64)
-	tenants := decider.NewRepository(l.ledger, w.codec, tenant.Decider, 64)
-	oracle := controltest.NewOracle(w.led, w.codec)
-	clock := func() time.Time { return time.Now().UTC() }
+	boxes := decider.NewRepository(l.ledger, w.codec, w.bug.boxes(box.Decider), 64)
+	tenants := decider.NewRepository(l.ledger, w.codec, w.bug.tenants(tenant.Decider), 64)
+	hosts := decider.NewRepository(l.ledger, w.codec, host.Decider, 8)
+	clock := func() time.Time { return time.Now().Add(p.skew).UTC() }
+	here := func(ctx context.Context) ([]box.ID, error) { return w.live(ctx, p.id) }
 	l.use = control.New(control.Parts{
-		Ledger: l.ledger, Boxes: boxes, Tenants: tenants, Guests: w.insides, Vault: new(controltest.Vault), Blobs: new(controltest.Blobs),
-		Views: oracle, Links: controltest.NewLinks(), Log: quiet, Now: clock, NewID: w.id, Token: func(int) string { return w.id() },
-		Host: controltest.Host, Image: "base", Replica: "sim", StartWithin: 90 * time.Second,
+		Ledger: l.ledger, Boxes: boxes, Tenants: tenants, Hosts: hosts, Guests: w.insides, Vault: new(controltest.Vault), Blobs: new(controltest.Blobs),
+		Views: controltest.NewOracle(w.led, w.codec), Links: controltest.NewLinks(), Log: quiet, Now: clock, NewID: w.id,
+		Token: func(int) string { return w.id() }, Host: hostIDs[w.rand.IntN(len(hostIDs))], Image: "base", Replica: "control-" + string(p.id), StartWithin: 90 * time.Second,
 	})
 	l.worker = worker.New(worker.Parts{
-		Host: controltest.Host, Ledger: l.ledger, Boxes: boxes, Driver: l.driver, Agents: w.insides,
+		Host: p.id, Ledger: l.ledger, Boxes: boxes, Driver: w.bug.driver(l.driver), Agents: w.bug.agents(w.insides), Busy: l.use.Busy,
 		Secrets: func(context.Context, string, []string) (map[string]string, error) { return nil, nil },
 		RootFS:  func(context.Context, string) (string, error) { return "/", nil },
-		Live:    w.live, Log: quiet, Now: clock, NewID: w.id,
+		Live:    here, Log: quiet, Now: clock, NewID: w.id,
 	})
-	l.slots = &policy.Slots{Ledger: l.ledger, Tenants: tenants, Open: w.openSlots, Log: quiet, Now: clock, NewID: w.id}
-	w.life = l
+	l.slots = &policy.Slots{Ledger: l.ledger, Tenants: tenants, Boxes: boxes, Open: w.bug.slots(w.openSlots), Log: quiet, Now: clock, NewID: w.id}
+	l.idle = &policy.Idle{Boxes: boxes, Live: here, Active: l.use.Active, Forget: l.use.Forget, Log: quiet, Now: clock, NewID: w.id}
+	l.freeze = &policy.Freeze{After: freezeAfter, Boxes: boxes, Live: here, Active: l.use.Active, Log: quiet, Now: clock, NewID: w.id}
+	l.spares = &policy.Spares{Want: wantedSpares, Host: string(p.id), Image: "base", Boxes: boxes, Hosts: hosts, Live: here, Log: quiet, Now: clock, NewID: w.id}
+	l.hosts = &policy.Hosts{
+		Self: p.id, LostAfter: lostAfter, Hosts: hosts, Boxes: boxes, All: func(context.Context) ([]host.ID, error) { return hostIDs, nil },
+		Live: w.live, Beats: &w.beats, Log: quiet, Now: clock, NewID: w.id,
+	}
+	p.life = l
+	join := host.Join{Host: p.id, Driver: "fake", CPUs: 1, MemoryMB: 1, At: clock()}
+	if _, err := hosts.Execute(l.ctx, host.StreamOf(p.id), join, func(_ host.State, e *ledger.Entry) { e.ID, e.At = w.id(), clock() }); err != nil {
+		return err
+	}
 	_, err := l.use.Recover(l.ctx)
 	return err
 }
 
-// end kills the process: nothing it was doing goes on, whatever it had already written stays.
-func (w *world) end() {
-	w.life.ledger.die()
-	w.life.kill()
-	w.life.driver.Close()
+// end kills a process: nothing it was doing goes on, whatever it had already written stays.
+func (w *world) end(p *place) {
+	if p.life == nil {
+		return
+	}
+	p.life.ledger.die()
+	p.life.kill()
+	p.life.driver.Close()
 	synctest.Wait()
-	w.insides.forget()
+	w.insides.forget(p)
+	p.life = nil
 }
 
-// mortal is the ledger as one process sees it: it may fail, it may lose answers, and
-// after the process was killed it takes nothing more from it.
-type mortal struct {
-	ledger.Ledger
-	dice *dice
-	mu   sync.Mutex
-	dead bool
-}
-
-func (m *mortal) die() { m.mu.Lock(); m.dead = true; m.mu.Unlock() }
-
-func (m *mortal) Append(ctx context.Context, s ledger.Stream, at ledger.Revision, entries ...ledger.Entry) (ledger.Revision, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.dead {
-		return 0, errDead
+// hostOf is the machines of a host; nil for a host there is none of.
+func (w *world) hostOf(id string) *place {
+	for _, p := range w.places {
+		if string(p.id) == id {
+			return p
+		}
 	}
-	if m.dice.fails(12, "append", string(s)) {
-		return 0, fault.New(fault.Unavailable, "the ledger cannot be written").Because(errInjected)
-	}
-	rev, err := m.Ledger.Append(ctx, s, at, entries...)
-	if err == nil && m.dice.fails(15, "appended", string(s)) {
-		return 0, fault.New(fault.Unavailable, "the ledger did not answer").Because(errInjected)
-	}
-	return rev, err
+	return nil
 }
 
 // live and openSlots answer from the whole ledger, as the read models would.
-func (w *world) live(ctx context.Context) ([]box.ID, error) {
+func (w *world) live(_ context.Context, on host.ID) ([]box.ID, error) {
 	var ids []box.ID
 	for id, st := range w.boxes() {
-		if !st.Phase.Terminal() {
+		if !st.Phase.Terminal() && st.Host == string(on) {
 			ids = append(ids, id)
 		}
 	}
@@ -223,8 +244,13 @@ func (w *world) live(ctx context.Context) ([]box.ID, error) {
 func (w *world) openSlots(context.Context, ledger.Position) ([]policy.Slot, error) {
 	boxes := w.boxes()
 	var open []policy.Slot
-	for id, at := range w.tenant().Slots {
-		open = append(open, policy.Slot{Tenant: "acme", Box: box.ID(id), Phase: boxes[box.ID(id)].Phase, TakenAt: at})
+	slots := w.tenant().Slots
+	for _, id := range slices.Sorted(maps.Keys(slots)) {
+		s := policy.Slot{Tenant: "acme", Box: box.ID(id), TakenAt: slots[id].At}
+		if st := boxes[s.Box]; st.Tenant == "acme" {
+			s.Phase = st.Phase
+		}
+		open = append(open, s)
 	}
 	return open, nil
 }
@@ -256,121 +282,22 @@ func (w *world) tenant() tenant.State {
 	return st
 }
 
-// inside is what is in a machine: it outlives our process and dies with the machine.
-type inside struct {
-	box     box.ID
-	wiring  control.Wiring
-	reached bool // a process of ours holds the line
-}
-
-// insides plays the agent programs in the boxes. It is both what the worker configures
-// and what the use cases call.
-type insides struct {
-	w  *world
-	mu sync.Mutex
-	at map[box.ID]*inside
-}
-
-func (g *insides) forget() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	for _, b := range g.at {
-		b.reached = false
+// noted remembers what is wrong, for the end.
+func (w *world) noted(err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.wrong == nil {
+		w.wrong = err
 	}
 }
 
-func (g *insides) Attach(m hypervisor.Machine) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	id := box.ID(m.ID())
-	if g.at[id] == nil {
-		g.at[id] = &inside{}
-	}
-	g.at[id].reached = true
-}
+func hyper(id box.ID) hypervisor.ID { return hypervisor.ID(id) }
 
-func (g *insides) Detach(id hypervisor.ID) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if b := g.at[box.ID(id)]; b != nil {
-		b.reached = false
-	}
-}
+func fmtStep(id box.ID, step int) string { return fmt.Sprint(id, " ", step) }
 
-// reach finds a box whose machine runs and whose line we hold.
-func (g *insides) reach(id box.ID, op string) (*inside, error) {
-	running := slices.Contains(g.w.host.Running(), hypervisor.ID(id))
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	b := g.at[id]
-	if !running {
-		delete(g.at, id) // what was in it died with the machine
-	}
-	if b == nil || !running || !b.reached || g.w.dice.fails(10, op, string(id)) {
-		return nil, fault.New(fault.Unavailable, "the box does not answer")
-	}
-	return b, nil
-}
-
-func (g *insides) Configure(_ context.Context, c worker.Config) error {
-	b, err := g.reach(c.Box, "configure")
-	if err != nil {
-		return err
-	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	b.box, b.wiring = c.Box, c.Wiring
-	if g.w.dice.fails(10, "configured", string(c.Box)) {
-		return fault.New(fault.Unavailable, "the answer was lost")
-	}
-	return nil
-}
-
-func (g *insides) Wire(_ context.Context, id box.ID, wiring control.Wiring) error {
-	b, err := g.reach(id, "wire")
-	if err != nil {
-		return err
-	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if wiring.Revision > b.wiring.Revision {
-		b.wiring = wiring
-	}
-	return nil
-}
-
-func (g *insides) Exec(ctx context.Context, id box.ID, c control.Command) (control.Result, error) {
-	b, err := g.reach(id, "exec")
-	if err != nil {
-		return control.Result{}, err
-	}
-	if b.box != id {
-		return control.Result{}, fmt.Errorf("box %s runs commands before it was configured", id)
-	}
-	select {
-	case <-time.After(time.Second):
-	case <-ctx.Done():
-		return control.Result{Cancelled: true}, nil
-	}
-	if _, err := g.reach(id, "exec-reply"); err != nil {
-		return control.Result{}, fault.New(fault.OutcomeUnknown, "the link was lost")
-	}
-	return control.Result{Stdout: "ok"}, nil
-}
-
-func (g *insides) Put(context.Context, box.ID, string, io.Reader) (control.Put, error) {
-	return control.Put{}, errors.ErrUnsupported
-}
-
-func (g *insides) Fetch(context.Context, box.ID, string) (control.File, error) {
-	return control.File{}, errors.ErrUnsupported
-}
-
-func (g *insides) Health(_ context.Context, id box.ID) (control.Health, error) {
-	_, err := g.reach(id, "health")
-	return control.Health{OK: err == nil}, err
-}
-
-func (g *insides) Dial(context.Context, box.ID, int) (net.Conn, error) {
-	return nil, errors.ErrUnsupported
+// hashOf spreads what is asked over the numbers.
+func hashOf(parts ...any) uint64 {
+	h := fnv.New64a()
+	fmt.Fprint(h, parts...)
+	return h.Sum64()
 }

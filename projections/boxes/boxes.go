@@ -129,7 +129,7 @@ func requested(ctx context.Context, tx projections.Tx, r ledger.Record, e box.Re
 }
 
 func ready(ctx context.Context, tx projections.Tx, r ledger.Record, e box.Ready) error {
-	return change(ctx, tx, r, `phase = ?, started_from = ?, ready_at = ?`, box.Running, e.StartedFrom, e.At.UnixNano())
+	return change(ctx, tx, r, `phase = ?, started_from = ?, ready_at = ?, last_activity = ?`, box.Running, e.StartedFrom, e.At.UnixNano(), e.At.UnixNano())
 }
 
 func stopping(ctx context.Context, tx projections.Tx, r ledger.Record, e box.Stopping) error {

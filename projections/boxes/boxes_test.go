@@ -62,7 +62,7 @@ func TestPromises(t *testing.T) {
 func TestABoxThroughItsLife(t *testing.T) {
 	for n, want := range map[int]string{
 		3:  "claimed  steps 0 active 1",
-		4:  "ready  steps 0 active 1",
+		4:  "ready  steps 0 active 2",
 		9:  "ready  steps 2 active 6",
 		12: "ready  steps 4 active 9",
 		19: "stopping enough steps 4 active 9",
@@ -195,5 +195,42 @@ func BenchmarkPageOf10000(b *testing.B) {
 				}
 			}
 		})
+	}
+}
+
+// A spare is nobody's until it is claimed; then it is the tenant's, frozen and thawed like any.
+func TestASpareThroughItsLife(t *testing.T) {
+	life := []projectiontest.Event{
+		{Stream: one, Event: box.SpareRequested{Box: "aaaaaaaaaaaaaaaaaaaa", Host: "h", Image: "base", At: at(1)}},
+		{Stream: one, Event: box.SpareReady{At: at(2)}},
+		{Stream: one, Event: box.Claimed{Tenant: "acme", Name: "n", At: at(3)}},
+		{Stream: one, Event: box.Ready{StartedFrom: "spare", At: at(4)}},
+		{Stream: one, Event: box.Freezing{Reason: "r", At: at(5)}},
+		{Stream: one, Event: box.Frozen{At: at(6)}},
+		{Stream: one, Event: box.Thawing{Call: "exec", At: at(7)}},
+		{Stream: one, Event: box.ThawFailed{Reason: "r", At: at(8)}},
+		{Stream: one, Event: box.Thawing{Call: "exec", At: at(9)}},
+		{Stream: one, Event: box.Thawed{At: at(10)}},
+	}
+	for n, want := range map[int]string{
+		1: "spares 0 []", 2: "spares 1 []", 3: "spares 0 [claimed n 3]", 4: "spares 0 [ready n 4]", 5: "spares 0 [freezing n 4]", 6: "spares 0 [frozen n 4]",
+		7: "spares 0 [thawing n 7]", 8: "spares 0 [frozen n 7]", 10: "spares 0 [ready n 10]",
+	} {
+		st := projectiontest.Given(t, sqlite.OpenViews, controltest.NewCodec(t), boxes.New(), life[:n]...)
+		rows, err := boxes.List(t.Context(), st.Reader(), control.BoxQuery{Tenant: "acme", Limit: 10})
+		if err != nil {
+			t.Fatal(err)
+		}
+		spares, err := boxes.Spares(t.Context(), st.Reader(), "h", "base")
+		if err != nil {
+			t.Fatal(err)
+		}
+		listed := []string{}
+		for _, b := range rows {
+			listed = append(listed, fmt.Sprintf("%s %s %d", b.Status, b.Name, b.LastActivity.Second()))
+		}
+		if got := fmt.Sprintf("spares %d %v", len(spares), listed); got != want {
+			t.Errorf("after %d events: %s, want %s", n, got, want)
+		}
 	}
 }

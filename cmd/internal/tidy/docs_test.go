@@ -96,7 +96,7 @@ func TestMentionsCanFail(t *testing.T) {
 		"-- docs/ARCHITECTURE.md --\n"+`
 Good: domain/box, `+"`domain/box/`"+`, domain/box/event.go. docs/adr/NNNN-<title>.md,
 `+"`domain/<aggregate>/event.go`, `domain/{box}/event.go`, `schemas/events/<name>/vN.golden.json`"+`,
-`+"`domain/box.Claimed`"+`, ./domain/..., parallelsandbox/domain/gone, https://example.com/docs/x, /work/cmd/x.
+`+"`domain/box.Starting`"+`, ./domain/..., parallelsandbox/domain/gone, https://example.com/docs/x, /work/cmd/x.
 Run `+"`make test`"+` and
 make sense of it. See [one](adr/0001-one.md), [web](https://example.com/y).
 Bad: domain/gone, `+"`domain/{box,tenant}/event.go`, `adapters/<door>/door.go`"+`, domain/gone.Thing

@@ -94,7 +94,7 @@ func (core *Core) openKept(ctx context.Context, c Config) (err error) {
 
 // slots is the policy that gives slots back.
 func (core *Core) slots(c Config) *policy.Slots {
-	return &policy.Slots{Ledger: core.Ledger, Tenants: core.Tenants, Open: core.Views.OpenSlots, Log: logger(c.Log, "slots"), Now: now, NewID: NewID}
+	return &policy.Slots{Ledger: core.Ledger, Tenants: core.Tenants, Boxes: core.Boxes, Open: core.Views.OpenSlots, Log: logger(c.Log, "slots"), Now: now, NewID: NewID}
 }
 
 // idle is the policy that stops boxes nobody calls.

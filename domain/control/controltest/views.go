@@ -242,9 +242,9 @@ func (o *Oracle) OpenSlots(ctx context.Context, _ ledger.Position) ([]policy.Slo
 	}
 	rows := []policy.Slot{}
 	for _, st := range tenants {
-		for id, at := range st.Slots {
+		for id, slot := range st.Slots {
 			if p := phases[owned{string(st.ID), id}]; p == box.Absent || p.Terminal() {
-				rows = append(rows, policy.Slot{Tenant: string(st.ID), Box: box.ID(id), TakenAt: at, Phase: p})
+				rows = append(rows, policy.Slot{Tenant: string(st.ID), Box: box.ID(id), TakenAt: slot.At, Phase: p})
 			}
 		}
 	}
