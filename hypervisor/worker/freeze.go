@@ -120,8 +120,7 @@ func (w *Worker) park(ctx context.Context, st box.State) error {
 	return nil
 }
 
-// thaw brings a box back, sees that it answers, and says so; only then what was saved is
-// given up.
+// thaw brings a box back, sees that it answers, gives up what was saved, and says so.
 func (w *Worker) thaw(ctx context.Context, st box.State) error {
 	began := w.Now()
 	err := w.back(ctx, st)
@@ -150,8 +149,12 @@ func (w *Worker) thaw(ctx context.Context, st box.State) error {
 	if wired {
 		w.wired(st.ID, st.WiringRevision)
 	}
+	// It answers, and no call has reached it yet: from here on what was saved would only be
+	// older than the box.
+	if err := w.run(ctx, st.ID); err != nil {
+		return err
+	}
 	now := w.Now()
-	// What was saved is dropped by whoever keeps the running box, after this is on the ledger.
 	return w.tell(ctx, st.ID, box.ReportThawed{TookMs: now.Sub(began).Milliseconds(), At: now})
 }
 

@@ -82,7 +82,7 @@ func (w *world) memories(states map[ledger.Stream]box.State) error {
 			continue
 		}
 		if n, _ := strconv.Atoi(w.hostOf(st.Host).host.Recall(hyper(st.ID), memCount)); n < w.counted[st.ID] {
-			return fmt.Errorf("box %s remembers %d commands of the %d that were answered", st.ID, n, w.counted[st.ID])
+			return fmt.Errorf("box %s remembers %d commands of the %d that were answered:%s", st.ID, n, w.counted[st.ID], w.history(st.ID))
 		}
 	}
 	return nil

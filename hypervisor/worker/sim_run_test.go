@@ -267,7 +267,7 @@ func (w *world) known(p *place) []box.ID {
 func (w *world) settle() error {
 	w.dice.on = false
 	for _, p := range w.places {
-		p.skew = 0
+		p.skew, p.host.Capacity = 0, 0
 		w.end(p)
 	}
 	w.calls.Wait() // no call is left without an answer

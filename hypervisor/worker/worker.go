@@ -136,8 +136,8 @@ func (w *Worker) Run(ctx context.Context) error {
 // concerns says which box an event gives a worker something to do for.
 func concerns(r ledger.Record) (box.ID, bool) {
 	switch r.Type {
-	case "box.spare_requested", "box.claimed", "box.requested", "box.wired", "box.freezing", "box.thawing", "box.thawed",
-		"box.stopping", "box.terminated", "box.interrupted", "box.boot_failed":
+	case "box.spare_requested", "box.claimed", "box.requested", "box.wired", "box.freezing", "box.thawing", "box.stopping",
+		"box.terminated", "box.interrupted", "box.boot_failed":
 		id, ok := strings.CutPrefix(string(r.Stream), "box-")
 		return box.ID(id), ok
 	}
