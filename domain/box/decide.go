@@ -387,7 +387,11 @@ func freeze(s State, c Freeze) ([]Event, error) {
 	if s.Phase != Running || c.At.Sub(since) < c.After || len(s.Open) > 0 {
 		return nil, nil
 	}
-	return []Event{Freezing{Reason: fmt.Sprintf("no call named it for %s", c.After), At: c.At}}, nil
+	reason := "it was asked for"
+	if c.After > 0 {
+		reason = fmt.Sprintf("no call named it for %s", c.After)
+	}
+	return []Event{Freezing{Reason: reason, At: c.At}}, nil
 }
 
 // reportFrozen: when a call came meanwhile the box is wanted awake, and whoever reports
