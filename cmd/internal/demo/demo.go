@@ -48,7 +48,7 @@ func (d *Demo) Run(ctx context.Context) (err error) {
 	secret := wire.Token(160)
 	for _, a := range d.Adapters {
 		show.title("An agent, through %s", a.Name)
-		story := &Story{Tree: filepath.Join(dir, "tree"), Stage: stage, Server: run.URL, Secret: secret, show: show}
+		story := &Story{Tree: filepath.Join(dir, "tree"), Stage: stage, Server: run.URL, Secret: secret, Freeze: freezer(run), show: show}
 		if err := d.play(ctx, run, a, story); err != nil {
 			return err
 		}
@@ -62,6 +62,15 @@ func (d *Demo) Run(ctx context.Context) (err error) {
 	}
 	show.title("%d steps, every answer right, in %.1f s", show.steps, time.Since(show.began).Seconds())
 	return nil
+}
+
+// freezer asks for a freeze as the policy does when a box has rested long enough.
+func freezer(run *wire.Running) func(context.Context, string) error {
+	return func(ctx context.Context, id string) error {
+		now := func() time.Time { return time.Now().UTC() }
+		_, err := run.Boxes.Execute(ctx, box.StreamOf(box.ID(id)), box.Freeze{At: now()}, control.By("demo", now, wire.NewID))
+		return err
+	}
 }
 
 func (d *Demo) open(ctx context.Context, show *show, dir string) (stage *Staging, run *wire.Running, err error) {

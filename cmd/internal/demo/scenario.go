@@ -27,13 +27,15 @@ type Story struct {
 	Stage  *Staging
 	Server string // base URL of the service
 	Secret string // value of the secret DEMO_TOKEN
+	// Freeze does to a box what happens when nobody calls it for a while.
+	Freeze func(ctx context.Context, id string) error
 
 	show *show
 	box  agent.Started
 }
 
 func (s *Story) play(ctx context.Context) error {
-	for _, part := range []func(context.Context) error{s.start, s.sync, s.programs, s.reach, s.rewire, s.fetch, s.status, s.stop} {
+	for _, part := range []func(context.Context) error{s.start, s.sync, s.programs, s.reach, s.rewire, s.rest, s.fetch, s.status, s.stop} {
 		if err := part(ctx); err != nil {
 			return err
 		}
@@ -205,6 +207,34 @@ func holds(archive []byte, name, original string) error {
 		}
 		return nil
 	}
+}
+
+// rest has the box frozen. Its programs were started before, and answer after.
+func (s *Story) rest(ctx context.Context) error {
+	err := s.show.step("nobody calls the box for a while: it freezes", func() (string, error) {
+		if err := s.Freeze(ctx, s.box.ID); err != nil {
+			return "", err
+		}
+		var out struct {
+			State string `json:"state"`
+		}
+		for end := time.Now().Add(30 * time.Second); out.State != "frozen"; time.Sleep(50 * time.Millisecond) {
+			if err := s.Agent.Call(ctx, "sandbox_status", map[string]any{"id": s.box.ID}, &out); err != nil {
+				return "", err
+			}
+			if time.Now().After(end) {
+				return "", fmt.Errorf("it is still %s", out.State)
+			}
+		}
+		return out.State, nil
+	})
+	if err != nil {
+		return err
+	}
+	return s.show.step("the next command wakes it, and its programs go on", func() (string, error) {
+		out, err := s.run(ctx, "curl -sS --max-time 10 http://web/")
+		return out, errors.Join(err, want(out, "api says: box version"), want(out, s.token()))
+	})
 }
 
 func (s *Story) status(ctx context.Context) error {
