@@ -8,6 +8,32 @@ import (
 	"parallelsandbox/domain/box"
 )
 
+// Activity is what a call about a box does to its rest.
+type Activity struct {
+	Call   string
+	Counts bool // the box is not idle: it is neither frozen nor stopped for idleness
+	Wakes  bool // a frozen box is brought back for it
+}
+
+// Activities lists every call about a box. The tests hold the use cases to it, and
+// docs/life-of-a-box.md to it too. What the service does by itself is no call: the
+// worker's visits, probes of health, the policies.
+var Activities = []Activity{
+	{"exec", true, true},
+	{"sync", true, true},
+	{"get", true, true},
+	{"wire", true, true},
+	{"scene", true, true}, // for as long as the visitor's connection lasts
+	{"status", true, false},
+	{"stop", false, false},
+	{"start", false, false}, // again, under the idempotency key that started the box
+	{"list", false, false},
+	{"history", false, false},
+	{"at", false, false},
+	{"page", false, false},
+	{"download", false, false},
+}
+
 // active remembers the calls for each box more finely than the ledger does, which takes
 // a note of a mere question at most once a minute.
 type active struct {
