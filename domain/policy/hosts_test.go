@@ -386,9 +386,14 @@ func TestNoSpareIsMadeWhereNoBoxIsPlaced(t *testing.T) {
 	f := openFleet(t)
 	spares := &policy.Spares{
 		Want: 2, Host: string(hostA), Image: "base", Boxes: f.Boxes, Hosts: f.Hosts.Hosts, Log: f.Log, Now: f.clock.Now, NewID: f.ids.ID,
-		Live: func(ctx context.Context) ([]box.ID, error) { return f.Live(ctx, hostA) },
 	}
 	waiting := f.spare(hostA)
+	spares.Pool = func(context.Context) (warming, left []box.ID, err error) {
+		if f.box(waiting).Phase == box.Spare {
+			left = append(left, waiting)
+		}
+		return nil, left, nil
+	}
 	f.tell(hostA, host.NoticeReclaim{Reason: "terminate", Deadline: f.clock.Now().Add(time.Hour), At: f.clock.Now()})
 	before := f.length()
 	for range 3 {

@@ -19,8 +19,9 @@ type Spares struct {
 	Image string
 	Boxes *control.Boxes
 	Hosts *control.Hosts
-	// Live lists the boxes of this host that have not ended, spares among them.
-	Live  func(ctx context.Context) ([]box.ID, error)
+	// Pool lists the machines of this host and image that are nobody's, as of now: those
+	// being made, and those that wait.
+	Pool  func(ctx context.Context) (warming, waiting []box.ID, err error)
 	Log   *slog.Logger
 	Now   func() time.Time
 	NewID func() string
@@ -56,7 +57,7 @@ func (p *Spares) Run(ctx context.Context) error {
 // machines do not come up it waits longer each time: a host that cannot boot is not helped
 // by trying. It is not safe for concurrent use.
 func (p *Spares) Apply(ctx context.Context) error {
-	warming, waiting, err := p.count(ctx)
+	warming, waiting, err := p.Pool(ctx)
 	if err != nil {
 		return err
 	}
@@ -90,27 +91,6 @@ func (p *Spares) wanted(ctx context.Context) (int, error) {
 		return 0, err
 	}
 	return p.Want, nil
-}
-
-// count looks at the spares there are, ready or not.
-func (p *Spares) count(ctx context.Context) (warming, waiting []box.ID, err error) {
-	ids, err := p.Live(ctx)
-	if err != nil {
-		return nil, nil, err
-	}
-	for _, id := range ids {
-		st, _, err := p.Boxes.Load(ctx, box.StreamOf(id))
-		switch {
-		case err != nil:
-			return nil, nil, err
-		case st.Image != p.Image:
-		case st.Phase == box.Warming:
-			warming = append(warming, id)
-		case st.Phase == box.Spare:
-			waiting = append(waiting, id)
-		}
-	}
-	return warming, waiting, nil
 }
 
 // learn finds out what became of the spares this process asked for.

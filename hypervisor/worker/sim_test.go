@@ -192,7 +192,10 @@ func (w *world) begin(p *place) error {
 	l.slots = &policy.Slots{Ledger: l.ledger, Tenants: tenants, Boxes: boxes, Open: w.bug.slots(w.openSlots), Log: quiet, Now: clock, NewID: w.id}
 	l.idle = &policy.Idle{Boxes: boxes, Live: here, Active: l.use.Active, Forget: l.use.Forget, Log: quiet, Now: clock, NewID: w.id}
 	l.freeze = &policy.Freeze{After: freezeAfter, Boxes: boxes, Live: here, Active: l.use.Active, Log: quiet, Now: clock, NewID: w.id}
-	l.spares = &policy.Spares{Want: wantedSpares, Host: string(p.id), Image: "base", Boxes: boxes, Hosts: hosts, Live: here, Log: quiet, Now: clock, NewID: w.id}
+	l.spares = &policy.Spares{
+		Want: wantedSpares, Host: string(p.id), Image: "base", Boxes: boxes, Hosts: hosts,
+		Pool: func(context.Context) (warming, waiting []box.ID, err error) { return w.pool(p.id) }, Log: quiet, Now: clock, NewID: w.id,
+	}
 	l.hosts = &policy.Hosts{
 		Self: p.id, LostAfter: lostAfter, Hosts: hosts, Boxes: boxes, All: func(context.Context) ([]host.ID, error) { return hostIDs, nil },
 		Live: w.live, Beats: &w.beats, Log: quiet, Now: clock, NewID: w.id,
@@ -229,7 +232,7 @@ func (w *world) hostOf(id string) *place {
 	return nil
 }
 
-// live and openSlots answer from the whole ledger, as the read models would.
+// live, pool and openSlots answer from the whole ledger, as the read models would.
 func (w *world) live(_ context.Context, on host.ID) ([]box.ID, error) {
 	var ids []box.ID
 	for id, st := range w.boxes() {
@@ -239,6 +242,20 @@ func (w *world) live(_ context.Context, on host.ID) ([]box.ID, error) {
 	}
 	slices.Sort(ids)
 	return ids, nil
+}
+
+func (w *world) pool(on host.ID) (warming, waiting []box.ID, err error) {
+	boxes := w.boxes()
+	for _, id := range slices.Sorted(maps.Keys(boxes)) {
+		switch st := boxes[id]; {
+		case st.Host != string(on):
+		case st.Phase == box.Warming:
+			warming = append(warming, id)
+		case st.Phase == box.Spare:
+			waiting = append(waiting, id)
+		}
+	}
+	return warming, waiting, nil
 }
 
 func (w *world) openSlots(context.Context, ledger.Position) ([]policy.Slot, error) {

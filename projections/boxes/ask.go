@@ -69,7 +69,16 @@ func ids(ctx context.Context, q projections.Querier, query string, args ...any) 
 
 // Spares lists the spares that wait on a host with an image, oldest first.
 func Spares(ctx context.Context, q projections.Querier, host, image string) ([]box.ID, error) {
-	return ids(ctx, q, `SELECT id FROM boxes WHERE host = ? AND image = ? AND phase = 'spare' ORDER BY requested_at, id`, host, image)
+	return nobodys(ctx, q, host, image, box.Spare)
+}
+
+// Warming lists the machines of a host and image that are being made for nobody yet.
+func Warming(ctx context.Context, q projections.Querier, host, image string) ([]box.ID, error) {
+	return nobodys(ctx, q, host, image, box.Warming)
+}
+
+func nobodys(ctx context.Context, q projections.Querier, host, image string, in box.Phase) ([]box.ID, error) {
+	return ids(ctx, q, `SELECT id FROM boxes WHERE host = ? AND image = ? AND phase = ? AND tenant = '' AND live = 1 ORDER BY requested_at, id`, host, image, in)
 }
 
 // Slots lists the slots whose box does not need them: it has ended, or it never became

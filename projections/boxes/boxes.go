@@ -40,7 +40,7 @@ CREATE INDEX boxes_newest ON boxes (tenant, requested_at DESC, id DESC);
 CREATE INDEX boxes_by_phase ON boxes (tenant, phase, requested_at DESC, id DESC);
 CREATE INDEX boxes_live ON boxes (tenant, requested_at DESC, id DESC) WHERE live = 1;
 CREATE INDEX boxes_of_host ON boxes (host, id) WHERE live = 1;
-CREATE INDEX boxes_spare ON boxes (host, image, requested_at, id) WHERE phase = 'spare';
+CREATE INDEX boxes_spare ON boxes (host, image, phase, requested_at, id) WHERE tenant = '' AND live = 1;
 CREATE TABLE box_slots (
   tenant   TEXT    NOT NULL,
   box      TEXT    NOT NULL,

@@ -92,6 +92,16 @@ func (v *Views) Spares(ctx context.Context, host, image string) ([]box.ID, error
 	return boxes.Spares(ctx, v.q, host, image)
 }
 
+// Pool lists the machines of a host and image that are nobody's: those being made, and
+// those that wait, oldest first.
+func (v *Views) Pool(ctx context.Context, host, image string) (warming, waiting []box.ID, err error) {
+	if warming, err = boxes.Warming(ctx, v.q, host, image); err != nil {
+		return nil, nil, err
+	}
+	waiting, err = boxes.Spares(ctx, v.q, host, image)
+	return warming, waiting, err
+}
+
 // KeyByHash implements control.Views. It is asked on every request, so what was found
 // once is not looked up again.
 func (v *Views) KeyByHash(ctx context.Context, hash string) (control.KeyRow, bool, error) {

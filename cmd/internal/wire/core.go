@@ -114,7 +114,13 @@ func (core *Core) freeze(c Config) *policy.Freeze {
 // spares is the policy that keeps machines ready for the next starts.
 func (core *Core) spares(c Config) *policy.Spares {
 	return &policy.Spares{
-		Want: c.Spares, Host: string(core.Host), Image: c.Image, Boxes: core.Boxes, Hosts: core.Hosts, Live: core.here,
+		Want: c.Spares, Host: string(core.Host), Image: c.Image, Boxes: core.Boxes, Hosts: core.Hosts,
+		Pool: func(ctx context.Context) (warming, waiting []box.ID, err error) {
+			if err := core.Settled(ctx); err != nil {
+				return nil, nil, err
+			}
+			return core.Views.Pool(ctx, string(core.Host), c.Image)
+		},
 		Log: logger(c.Log, "spares"), Now: now, NewID: NewID,
 	}
 }
