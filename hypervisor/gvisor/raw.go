@@ -1,6 +1,7 @@
 package gvisor
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -8,7 +9,10 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"parallelsandbox/hypervisor"
 )
@@ -39,6 +43,36 @@ func RawBoot(ctx context.Context, cfg Config, rootFS string) (took time.Duration
 	}
 	took = time.Since(started)
 	return took, conn.Close()
+}
+
+// RawWake is the floor of handing over a machine that waits: how long it takes one that was
+// stopped to go on and answer a call. connect makes the call over the agent's first
+// connection; it is made once before the stop, too.
+func RawWake(ctx context.Context, cfg Config, rootFS string, connect func(net.Conn) (call func(context.Context) error)) (took time.Duration, err error) {
+	m, err := newRaw(ctx, cfg)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, m.clean()) }()
+	conn, err := m.boot(ctx, rootFS)
+	if err != nil {
+		return 0, err
+	}
+	defer conn.Close()
+	call := connect(conn)
+	if err := call(ctx); err != nil {
+		return 0, err
+	}
+	pid, err := m.stop(ctx)
+	if err != nil {
+		return 0, err
+	}
+	started := time.Now()
+	if err := unix.Kill(pid, unix.SIGCONT); err != nil {
+		return 0, err
+	}
+	err = call(ctx)
+	return time.Since(started), err
 }
 
 // RawRest is what the two ways of a freeze cost at least.
@@ -110,6 +144,33 @@ func (m *raw) boot(ctx context.Context, rootFS string) (net.Conn, error) {
 		return nil, err
 	}
 	return m.listener.Accept()
+}
+
+// stop stops the sandbox and waits until it stands still.
+func (m *raw) stop(ctx context.Context) (pid int, err error) {
+	text, err := os.ReadFile(m.path("sandbox.pid"))
+	if err != nil {
+		return 0, err
+	}
+	if pid, err = strconv.Atoi(string(text)); err != nil {
+		return 0, fmt.Errorf("reading the sandbox's pid: %w", err)
+	}
+	if err := unix.Kill(pid, unix.SIGSTOP); err != nil {
+		return 0, err
+	}
+	for tick := time.NewTicker(time.Millisecond); ; {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		if _, state, _ := bytes.Cut(stat, []byte(") ")); err != nil || bytes.HasPrefix(state, []byte("T")) {
+			tick.Stop()
+			return pid, err
+		}
+		select {
+		case <-ctx.Done():
+			tick.Stop()
+			return pid, ctx.Err()
+		case <-tick.C:
+		}
+	}
 }
 
 // checkpoint ends the machine.

@@ -44,6 +44,31 @@ func TestRawBoot(t *testing.T) {
 	}
 }
 
+// TestRawWake holds that the floor of handing over a spare works and leaves nothing.
+func TestRawWake(t *testing.T) {
+	r := newRig(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*step)
+	defer cancel()
+	raw := r.cfg
+	raw.StateDir = filepath.Join(r.cfg.StateDir, "raw")
+	calls := 0
+	took, err := RawWake(ctx, raw, r.root, func(c net.Conn) func(context.Context) error {
+		agent := clientOver(c)
+		return func(ctx context.Context) error {
+			calls++
+			_, _, err := run(ctx, agent, "true")
+			return err
+		}
+	})
+	if err != nil || calls != 2 {
+		t.Fatalf("%d calls, %v", calls, err)
+	}
+	if _, err := os.Stat(raw.StateDir); err == nil {
+		t.Error("a raw wake leaves its directory")
+	}
+	t.Logf("a stopped machine goes on and runs a command in %s", took)
+}
+
 // fill has a program of the machine keep that much random memory.
 func fill(ctx context.Context, c *http.Client, megabytes int) error {
 	_, _, err := run(ctx, c, "python3 -c 'import os,time; b = [os.urandom(1 << 20) for _ in range("+strconv.Itoa(megabytes)+

@@ -2,8 +2,8 @@
 // same work with as little of us in between as possible, in the same run. Ratios mean
 // something on any machine; the numbers alone belong to one.
 //
-// Read bench.go for what a row is and how it is run, then ledger.go, service.go and
-// history.go for the measurements.
+// Read bench.go for what a row is and how it is run, then ledger.go, service.go, rest.go
+// and history.go for the measurements.
 package bench
 
 import (
@@ -49,6 +49,9 @@ var groups = []group{
 	{[]string{"list.10k"}, listRows},
 	{[]string{"exec.host", "exec.rtt", "exec.rtt.100k"}, execRows},
 	{[]string{"start.cold"}, startRows},
+	{[]string{"start.spare", "start.spare.p99"}, spareRows},
+	{[]string{"spare.cold", "spare.restored", "thaw.small"}, smallRows},
+	{[]string{"freeze.500mb", "thaw.500mb", "frozen.ram"}, largeRows},
 }
 
 // Names lists the rows there are.
@@ -106,7 +109,7 @@ func Print(w io.Writer, rows []Row, asJSON bool) error {
 	return t.Flush()
 }
 
-// sample times f n times and returns the durations in order of size.
+// sample times f n times.
 func sample(n int, f func() error) ([]time.Duration, error) {
 	times := make([]time.Duration, 0, n)
 	for range n {
@@ -116,10 +119,15 @@ func sample(n int, f func() error) ([]time.Duration, error) {
 		}
 		times = append(times, time.Since(began))
 	}
-	slices.Sort(times)
 	return times, nil
 }
 
-func median(sorted []time.Duration) float64 { return ms(sorted[len(sorted)/2]) }
+func median(times []time.Duration) float64 { return percentile(times, 50) }
+
+// percentile is the shortest time in which p of a hundred are done, in milliseconds.
+func percentile(times []time.Duration, p int) float64 {
+	times = slices.Sorted(slices.Values(times))
+	return ms(times[(len(times)*p+99)/100-1])
+}
 
 func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

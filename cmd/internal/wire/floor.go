@@ -23,40 +23,67 @@ func (r *Running) RawBoot(ctx context.Context) (time.Duration, error) {
 	return gvisor.RawBoot(ctx, cfg, root)
 }
 
-// RawFreeze measures the floors of a freeze and a thaw with that much random memory.
+// RawWake measures the floor of a start from a spare: a stopped sandbox goes on, and boxd
+// is told whose it is.
+func (r *Running) RawWake(ctx context.Context) (time.Duration, error) {
+	cfg, root, err := r.raw(ctx)
+	if err != nil {
+		return 0, err
+	}
+	return gvisor.RawWake(ctx, cfg, root, func(conn net.Conn) func(context.Context) error {
+		agent, revision := over(conn), int64(0)
+		return func(ctx context.Context) error {
+			revision++
+			_, err := agent.Configure(ctx, protocol.Config{BoxID: "raw", Revision: revision, Hostname: "box-raw"})
+			return err
+		}
+	})
+}
+
+// RawFreeze measures the floors of a freeze and a thaw with that much random memory, or
+// none but boxd's.
 func (r *Running) RawFreeze(ctx context.Context, megabytes int) (gvisor.RawRest, error) {
 	cfg, root, err := r.raw(ctx)
 	if err != nil {
 		return gvisor.RawRest{}, err
 	}
 	return gvisor.RawFreeze(ctx, cfg, root, func(ctx context.Context, conn net.Conn) error {
-		once := make(chan net.Conn, 1)
-		once <- conn
-		c := guest.New(func(ctx context.Context) (net.Conn, error) {
-			select {
-			case conn := <-once:
-				return conn, nil
-			case <-ctx.Done():
-				return nil, ctx.Err()
-			}
-		}, guest.Options{})
-		defer c.Close()
-		return ballast(ctx, c, megabytes)
+		if megabytes == 0 {
+			return nil
+		}
+		agent := over(conn)
+		defer agent.Close()
+		hold, held := Ballast(megabytes)
+		if _, err := agent.Spawn(ctx, protocol.ExecRequest{Cmd: hold}); err != nil {
+			return err
+		}
+		exit, err := agent.Exec(ctx, protocol.ExecRequest{Cmd: held}, nil)
+		if err == nil && exit.Code != 0 {
+			err = errors.New("waiting for a program to fill the memory failed")
+		}
+		return err
 	})
 }
 
-// ballast has a background command of a box hold that much random memory, and returns when
+// over speaks with boxd over one connection, as long as that lasts.
+func over(conn net.Conn) *guest.Client {
+	once := make(chan net.Conn, 1)
+	once <- conn
+	return guest.New(func(ctx context.Context) (net.Conn, error) {
+		select {
+		case conn := <-once:
+			return conn, nil
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}, guest.Options{})
+}
+
+// Ballast is a command that holds that much random memory for good, and one that ends when
 // it does.
-func ballast(ctx context.Context, c *guest.Client, megabytes int) error {
-	const hold = "import os, time; b = [os.urandom(1 << 20) for _ in range(%d)]; open('/tmp/ballast', 'w'); time.sleep(1e6)"
-	if _, err := c.Spawn(ctx, protocol.ExecRequest{Cmd: fmt.Sprintf(`python3 -c "`+hold+`"`, megabytes)}); err != nil {
-		return err
-	}
-	exit, err := c.Exec(ctx, protocol.ExecRequest{Cmd: "until [ -e /tmp/ballast ]; do sleep 0.1; done"}, nil)
-	if err == nil && exit.Code != 0 {
-		err = errors.New("waiting for a program to fill the memory failed")
-	}
-	return err
+func Ballast(megabytes int) (hold, held string) {
+	const python = "import os, time; b = [os.urandom(1 << 20) for _ in range(%d)]; open('/tmp/ballast', 'w'); time.sleep(1e6)"
+	return fmt.Sprintf(`python3 -c "`+python+`"`, megabytes), "until [ -e /tmp/ballast ]; do sleep 0.1; done"
 }
 
 // raw is what the floors of this host are measured with.

@@ -1,0 +1,213 @@
+package bench
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"parallelsandbox/cmd/internal/agent"
+	"parallelsandbox/cmd/internal/wire"
+	"parallelsandbox/domain/box"
+	"parallelsandbox/domain/control"
+)
+
+// rounds are measured in turns with the floor, so that both see the same machine.
+const (
+	smallRounds = 15
+	largeRounds = 5
+)
+
+// smallRows measures boxes in which nothing runs but boxd.
+func smallRows(ctx context.Context, b *Bench) ([]Row, error) {
+	return b.serving(ctx, "small", 0, func(run *wire.Running, a *agent.Agent) ([]Row, error) {
+		x, err := newResting(ctx, run, a)
+		if err != nil {
+			return nil, err
+		}
+		var boots []time.Duration
+		for range smallRounds {
+			d, err := run.RawBoot(ctx)
+			if err != nil {
+				return nil, err
+			}
+			boots = append(boots, d)
+			if err := x.round(ctx, 0); err != nil {
+				return nil, err
+			}
+		}
+		cold, restored := median(boots), median(x.restores)
+		return []Row{
+			row("spare.cold", cold, "ms p50", 0, "for comparison: a raw runsc run until boxd answers"),
+			row("spare.restored", restored, "ms p50", cold, "for comparison: a raw runsc restore until boxd answers; spares are made the faster way"),
+			row("thaw.small", median(x.thaws), "ms p50", restored, "ratio ≤ 1.4 of the raw runsc restore until boxd answers"),
+		}, stopAll(ctx, a, x.id)
+	})
+}
+
+const largeMB = 500
+
+// largeRows measures boxes with much memory that cannot be compressed.
+func largeRows(ctx context.Context, b *Bench) ([]Row, error) {
+	return b.serving(ctx, "large", 0, func(run *wire.Running, a *agent.Agent) ([]Row, error) {
+		x, err := newResting(ctx, run, a)
+		if err != nil {
+			return nil, err
+		}
+		hold, held := wire.Ballast(largeMB)
+		if err := a.Call(ctx, "sandbox_exec", map[string]any{"id": string(x.id), "cmd": hold, "background": true}, nil); err != nil {
+			return nil, err
+		}
+		if e, err := a.Run(ctx, string(x.id), held); err != nil || e.Code() != 0 {
+			return nil, fmt.Errorf("filling the box's memory: %+v, %w", e, err)
+		}
+		running, _, err := resident(x.id)
+		if err != nil {
+			return nil, err
+		}
+		for range largeRounds {
+			if err := x.round(ctx, largeMB); err != nil {
+				return nil, err
+			}
+		}
+		return []Row{
+			row("freeze.500mb", median(x.freezes), "ms p50", median(x.checkpoints), "ratio ≤ 1.5 of the raw runsc checkpoint and fsync"),
+			row("thaw.500mb", median(x.thaws), "ms p50", median(x.restores), "ratio ≤ 1.2 of the raw runsc restore until boxd answers"),
+			row("frozen.ram", mib(x.held), "MiB", mib(running), "≈ 0, beside what the same box takes while it runs"),
+		}, stopAll(ctx, a, x.id)
+	})
+}
+
+func mib(n int64) float64 { return float64(n) / (1 << 20) }
+
+// resting is a box that is frozen and thawed again and again, and how long each took.
+type resting struct {
+	run *wire.Running
+	id  box.ID
+
+	freezes, thaws        []time.Duration // from the decision until the ledger says it is done
+	checkpoints, restores []time.Duration // the same by runsc alone
+	held                  int64           // most bytes of memory that the frozen box took
+}
+
+func newResting(ctx context.Context, run *wire.Running, a *agent.Agent) (*resting, error) {
+	id, err := warm(ctx, a)
+	return &resting{run: run, id: id}, err
+}
+
+// round freezes and thaws the box once, and a raw machine with as much memory in between.
+func (x *resting) round(ctx context.Context, megabytes int) error {
+	d, err := x.order(ctx, box.Freeze{At: time.Now().UTC()}, box.Suspended)
+	if err != nil {
+		return err
+	}
+	x.freezes = append(x.freezes, d)
+	if err := x.parked(ctx); err != nil {
+		return err
+	}
+	raw, err := x.run.RawFreeze(ctx, megabytes)
+	if err != nil {
+		return err
+	}
+	x.checkpoints, x.restores = append(x.checkpoints, raw.Checkpoint), append(x.restores, raw.Restore)
+	if d, err = x.order(ctx, box.Wake{Call: "bench", At: time.Now().UTC()}, box.Running); err != nil {
+		return err
+	}
+	x.thaws = append(x.thaws, d)
+	return nil
+}
+
+// order gives the command that a policy or a call would give, and times what follows.
+func (x *resting) order(ctx context.Context, cmd box.Command, want box.Phase) (time.Duration, error) {
+	began := time.Now()
+	stamp := control.By("bench", func() time.Time { return time.Now().UTC() }, wire.NewID)
+	if _, err := x.run.Boxes.Execute(ctx, box.StreamOf(x.id), cmd, stamp); err != nil {
+		return 0, err
+	}
+	for {
+		head, err := x.run.Ledger.Head(ctx)
+		if err != nil {
+			return 0, err
+		}
+		st, _, err := x.run.Boxes.Load(ctx, box.StreamOf(x.id))
+		switch {
+		case err != nil:
+			return 0, err
+		case st.Phase == want:
+			return time.Since(began), nil
+		case st.Phase != box.Suspending && st.Phase != box.Resuming:
+			return 0, fmt.Errorf("after %T the box is %s", cmd, st.Phase)
+		}
+		if err := x.run.Ledger.Watch(ctx, head); err != nil {
+			return 0, err
+		}
+	}
+}
+
+// parkWithin is long after the machine of a frozen box should be gone.
+const parkWithin = 10 * time.Second
+
+// parked waits until no process is left of the box, and notes what is there if one stays.
+func (x *resting) parked(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, parkWithin)
+	defer cancel()
+	for tick := time.NewTicker(10 * time.Millisecond); ; {
+		held, processes, err := resident(x.id)
+		if err != nil || processes == 0 || ctx.Err() != nil {
+			tick.Stop()
+			x.held = max(x.held, held)
+			return err
+		}
+		select {
+		case <-ctx.Done():
+		case <-tick.C:
+		}
+	}
+}
+
+// resident is the memory of every process of this host that belongs to a box, by its
+// arguments or its cgroup. What processes share is counted once.
+func resident(id box.ID) (sum int64, processes int, err error) {
+	all, err := filepath.Glob("/proc/[0-9]*")
+	if err != nil {
+		return 0, 0, err
+	}
+	for _, proc := range all {
+		args, err1 := os.ReadFile(filepath.Join(proc, "cmdline"))
+		group, err2 := os.ReadFile(filepath.Join(proc, "cgroup"))
+		if err1 != nil || err2 != nil || !bytes.Contains(args, []byte(id)) && !bytes.Contains(group, []byte(id)) {
+			continue // ended meanwhile, or somebody else's
+		}
+		n, err := share(filepath.Join(proc, "smaps_rollup"))
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH) || n == 0 && err == nil {
+			continue // ended, and perhaps not reaped yet
+		}
+		if err != nil {
+			return 0, 0, err
+		}
+		sum, processes = sum+n, processes+1
+	}
+	return sum, processes, nil
+}
+
+// share reads the proportional share of memory of one process, in bytes.
+func share(rollup string) (int64, error) {
+	text, err := os.ReadFile(rollup)
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(text)) {
+		if f := strings.Fields(line); len(f) > 1 && f[0] == "Pss:" {
+			kb, err := strconv.ParseInt(f[1], 10, 64)
+			return kb << 10, err
+		}
+	}
+	return 0, nil
+}
