@@ -173,11 +173,11 @@ func (m *raw) stop(ctx context.Context) (pid int, err error) {
 	}
 }
 
-// checkpoint ends the machine.
+// checkpoint leaves the machine, as Save does: how long its end takes is no part of it.
 func (m *raw) checkpoint(ctx context.Context) (time.Duration, error) {
 	dir := m.dir.memory(m.id)
 	started := time.Now()
-	if _, err := m.runsc.call(ctx, saveLimit, nil, "checkpoint", "--image-path="+dir, string(m.id)); err != nil {
+	if _, err := m.runsc.call(ctx, saveLimit, nil, "checkpoint", "--leave-running", "--image-path="+dir, string(m.id)); err != nil {
 		return 0, err
 	}
 	for _, name := range memoryFiles {
