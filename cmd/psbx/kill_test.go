@@ -289,10 +289,10 @@ func (k *killer) everythingEnds(data string) {
 	if left, _ := filepath.Glob(filepath.Join(data, "machines/machines/*")); len(left) > 0 {
 		k.t.Errorf("machines left: %v", left)
 	}
-	if left := mountsUnder(k.t, filepath.Join(data, "machines/machines")); len(left) > 0 {
+	if left := mountedAt(filepath.Join(data, "machines/machines")); len(left) > 0 {
 		k.t.Errorf("mounts left: %v", left)
 	}
-	if left := processesNaming(k.t, filepath.Join(data, "machines")); len(left) > 0 {
+	if left := commandsNaming(filepath.Join(data, "machines")); len(left) > 0 {
 		k.t.Errorf("processes left: %v", left)
 	}
 	if out := psbx(k.t, "ledger", "verify", "--data", data); !strings.Contains(out, "ledger verify: ok") {

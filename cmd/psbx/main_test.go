@@ -191,29 +191,24 @@ func psbx(t *testing.T, args ...string) string {
 	return out.String()
 }
 
-// mountsUnder lists what is mounted below a directory.
-func mountsUnder(t *testing.T, dir string) (found []string) {
-	t.Helper()
+// mountedAt lists what is mounted on paths that begin so.
+func mountedAt(path string) (found []string) {
 	text, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
-		t.Fatal(err)
+		panic(err) // there is no Linux without it
 	}
 	for line := range strings.Lines(string(text)) {
-		if f := strings.Fields(line); len(f) > 4 && strings.HasPrefix(f[4], dir+"/") {
+		if f := strings.Fields(line); len(f) > 4 && strings.HasPrefix(f[4], path) {
 			found = append(found, f[4])
 		}
 	}
 	return found
 }
 
-// processesNaming lists processes whose command line names a path.
-func processesNaming(t *testing.T, path string) (found []string) {
-	t.Helper()
-	dirs, err := filepath.Glob("/proc/[0-9]*/cmdline")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, p := range dirs {
+// commandsNaming lists processes whose command line names a path, but for this one.
+func commandsNaming(path string) (found []string) {
+	lines, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	for _, p := range lines {
 		line, err := os.ReadFile(p)
 		if err == nil && strings.Contains(string(line), path) && !strings.Contains(p, fmt.Sprintf("/%d/", os.Getpid())) {
 			found = append(found, strings.ReplaceAll(string(line), "\x00", " "))
