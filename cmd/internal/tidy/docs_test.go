@@ -110,6 +110,46 @@ make none RUN=x
 }
 
 var (
+	ours = regexp.MustCompile("`((?:psbx [^`\\n]*)?--[a-z][^`\\n]*)`")
+	flag = regexp.MustCompile(`--([a-z][a-z-]*)`)
+)
+
+// flags holds that a flag of psbx that a document speaks of is one.
+func flags(t *tree) (bad []string) {
+	known := []string{"help"}
+	for _, f := range t.code {
+		if f.test || !under(f.dir, "cmd/psbx") {
+			continue
+		}
+		ast.Inspect(f.ast, func(n ast.Node) bool {
+			if lit, ok := n.(*ast.BasicLit); ok {
+				known = append(known, strings.Trim(lit.Value, "\""))
+			}
+			return true
+		})
+	}
+	for _, doc := range documents(t) {
+		for _, span := range ours.FindAllStringSubmatch(string(t.text[doc]), -1) {
+			for _, m := range flag.FindAllStringSubmatch(span[1], -1) {
+				if !slices.Contains(known, m[1]) {
+					bad = append(bad, fmt.Sprintf("%s speaks of --%s, and psbx has no such flag", doc, m[1]))
+				}
+			}
+		}
+	}
+	return bad
+}
+
+func TestFlags(t *testing.T) { hold(t, flags) }
+
+func TestFlagsCanFail(t *testing.T) {
+	breaks(t, flags, plant(t, "-- cmd/psbx/serve.go --\npackage main\nconst a, b = \"spares\", \"freeze-after\"\n"+
+		"-- README.md --\nGood: `--spares`, `psbx serve --freeze-after 5m`, `psbx serve --help`, `runsc checkpoint --leave-running`.\n"+
+		"Bad: `--spare`, `psbx serve --spares --freezeafter 5m`\n"),
+		"README.md speaks of --spare,", "README.md speaks of --freezeafter,")
+}
+
+var (
 	adrName = regexp.MustCompile(`^docs/adr/(\d{4})-[a-z0-9-]+\.md$`)
 	status  = regexp.MustCompile(`(?m)^Status: (accepted|proposed|superseded by (\d{4}))$`)
 )
