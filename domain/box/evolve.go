@@ -97,24 +97,24 @@ func Evolve(s State, e Event) State {
 			IdleTimeoutMin: e.IdleTimeoutMin, RequestedAt: e.At, LastActivity: e.At,
 		}
 	case Ready:
-		s.Phase, s.StartedFrom, s.ReadyAt, s.LastActivity = Running, e.StartedFrom, e.At, e.At
+		s.Phase, s.StartedFrom, s.ReadyAt, s.LastActivity = Running, e.StartedFrom, e.At, later(s.LastActivity, e.At)
 	case BootFailed:
 		s.Phase, s.Why, s.EndedAt = Ended, e.Reason, e.At
 	case Wired:
 		s.Services = rewired(s.Services, e.Service, e.Mode)
-		s.WiringRevision, s.Steps, s.LastActivity = e.Revision, e.Step, e.At
+		s.WiringRevision, s.Steps, s.LastActivity = e.Revision, e.Step, later(s.LastActivity, e.At)
 	case ExecStarted:
 		s.Open = with(s.Open, e.Exec, Open{Step: e.Step, Replica: e.Replica, At: e.At})
-		s.Steps, s.LastActivity, s.Recent = e.Step, e.At, remember(s.Recent, e.Exec)
+		s.Steps, s.LastActivity, s.Recent = e.Step, later(s.LastActivity, e.At), remember(s.Recent, e.Exec)
 	case ExecFinished:
 		s.Open = without(s.Open, e.Step)
-		s.LastActivity = e.At
+		s.LastActivity = later(s.LastActivity, e.At)
 	case Synced:
-		s.Steps, s.LastActivity, s.Recent = e.Step, e.At, remember(s.Recent, e.Op)
+		s.Steps, s.LastActivity, s.Recent = e.Step, later(s.LastActivity, e.At), remember(s.Recent, e.Op)
 	case Fetched:
-		s.Steps, s.LastActivity, s.Recent = e.Step, e.At, remember(s.Recent, e.Op)
+		s.Steps, s.LastActivity, s.Recent = e.Step, later(s.LastActivity, e.At), remember(s.Recent, e.Op)
 	case Touched:
-		s.LastActivity = e.At
+		s.LastActivity = later(s.LastActivity, e.At)
 	case Freezing:
 		s.Phase = Suspending
 	case Frozen:
@@ -123,9 +123,9 @@ func Evolve(s State, e Event) State {
 	case FreezeFailed:
 		s.Phase, s.FreezeTriedAt = Running, e.At
 	case Thawing:
-		s.Phase, s.LastActivity = Resuming, e.At
+		s.Phase, s.LastActivity = Resuming, later(s.LastActivity, e.At)
 	case Thawed:
-		s.Phase, s.ThawError, s.LastActivity = Running, "", e.At
+		s.Phase, s.ThawError, s.LastActivity = Running, "", later(s.LastActivity, e.At)
 	case ThawFailed:
 		s.Phase, s.ThawError = Suspended, e.Reason
 	case Stopping:
@@ -138,6 +138,14 @@ func Evolve(s State, e Event) State {
 		panic(fmt.Sprintf("box: evolve does not know %T", e)) // a bug here, not bad data
 	}
 	return s
+}
+
+// later keeps the clock of one process from taking back what another has seen.
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
 }
 
 // remembered bounds how many operations ago a repeated id is still recognised.

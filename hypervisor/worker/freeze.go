@@ -79,7 +79,7 @@ func (w *Worker) freeze(ctx context.Context, st box.State) error {
 		return w.unfrozen(ctx, st.ID, err, "its memory could not be saved")
 	}
 	now := w.Now()
-	if err := w.tell(ctx, st.ID, box.ReportFrozen{TookMs: now.Sub(began).Milliseconds(), At: now}); err != nil {
+	if err := w.tell(ctx, st.ID, box.ReportFrozen{TookMs: took(began, now), At: now}); err != nil {
 		return err
 	}
 	// A call may have come first. Then the ledger wants it awake, or gone, and its event
@@ -155,7 +155,7 @@ func (w *Worker) thaw(ctx context.Context, st box.State) error {
 		return err
 	}
 	now := w.Now()
-	return w.tell(ctx, st.ID, box.ReportThawed{TookMs: now.Sub(began).Milliseconds(), At: now})
+	return w.tell(ctx, st.ID, box.ReportThawed{TookMs: took(began, now), At: now})
 }
 
 // parkAgain takes a thaw back, to try it anew from what was saved. A box that was called

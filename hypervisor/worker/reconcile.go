@@ -65,7 +65,7 @@ func (w *Worker) warm(ctx context.Context, st box.State) error {
 		return w.failed(ctx, st, err)
 	}
 	now := w.Now()
-	return w.tell(ctx, st.ID, box.ReportSpareReady{BootMs: now.Sub(st.RequestedAt).Milliseconds(), At: now})
+	return w.tell(ctx, st.ID, box.ReportSpareReady{BootMs: took(st.RequestedAt, now), At: now})
 }
 
 // hold keeps a spare waiting, and tells when it is no more.
@@ -99,7 +99,7 @@ func (w *Worker) boot(ctx context.Context, st box.State) error {
 	}
 	w.wired(st.ID, st.WiringRevision)
 	now := w.Now()
-	err = w.tell(ctx, st.ID, box.ReportReady{StartedFrom: from, BootMs: now.Sub(st.RequestedAt).Milliseconds(), At: now})
+	err = w.tell(ctx, st.ID, box.ReportReady{StartedFrom: from, BootMs: took(st.RequestedAt, now), At: now})
 	if k := fault.KindOf(err); k == fault.Terminated || k == fault.Interrupted {
 		return nil // it was stopped meanwhile; the event that says so brings us back
 	}
@@ -175,6 +175,10 @@ func (w *Worker) up(ctx context.Context, st box.State) error {
 
 // hostname is what the box's prompt shows.
 func hostname(id box.ID) string { return "box-" + string(id[:6]) }
+
+// took is how many milliseconds passed, and never less than none: the clocks of two
+// processes differ.
+func took(from, to time.Time) int64 { return max(0, to.Sub(from).Milliseconds()) }
 
 // bootReason is what the tenant is told; the rest is in the log.
 func bootReason(err error) string {

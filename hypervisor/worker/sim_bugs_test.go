@@ -19,6 +19,7 @@ import (
 // bug is a mistake planted into the platform; the zero bug is none.
 type bug struct {
 	name      string
+	seed      uint64 // finds it, or did when this was written
 	decideBox func(box.State, box.Command) ([]box.Event, error)
 	decideTen func(tenant.State, tenant.Command) ([]tenant.Event, error)
 	wrap      func(*fake.Driver) hypervisor.Driver
@@ -29,25 +30,25 @@ type bug struct {
 
 // bugs are mistakes of the kind that are easily made. The simulation has to find each.
 var bugs = []bug{
-	{name: "a box is frozen under a command that runs", decideBox: func(s box.State, c box.Command) ([]box.Event, error) {
+	{name: "a box is frozen under a command that runs", seed: 6, decideBox: func(s box.State, c box.Command) ([]box.Event, error) {
 		if _, freeze := c.(box.Freeze); freeze {
 			s.Open = nil
 		}
 		return box.Decide(s, c)
 	}},
-	{name: "a spare is given to whoever asks, claimed or not", decideBox: func(s box.State, c box.Command) ([]box.Event, error) {
+	{name: "a spare is given to whoever asks, claimed or not", seed: 105, decideBox: func(s box.State, c box.Command) ([]box.Event, error) {
 		if _, claim := c.(box.Claim); claim && s.Phase.Owned() && !s.Phase.Terminal() {
 			s.Phase = box.Spare
 		}
 		return box.Decide(s, c)
 	}},
-	{name: "a freeze that was called off is noted all the same", decideBox: func(s box.State, c box.Command) ([]box.Event, error) {
+	{name: "a freeze that was called off is noted all the same", seed: 482, decideBox: func(s box.State, c box.Command) ([]box.Event, error) {
 		if _, frozen := c.(box.ReportFrozen); frozen && s.Phase == box.Resuming {
 			s.Phase = box.Suspending
 		}
 		return box.Decide(s, c)
 	}},
-	{name: "a thaw brings back a box that was stopped", decideBox: func(s box.State, c box.Command) ([]box.Event, error) {
+	{name: "a thaw brings back a box that was stopped", seed: 68, decideBox: func(s box.State, c box.Command) ([]box.Event, error) {
 		if _, thawed := c.(box.ReportThawed); thawed && s.Phase == box.ShuttingDown {
 			s.Phase = box.Resuming
 		}
@@ -64,7 +65,7 @@ var bugs = []bug{
 	{name: "machines are not destroyed", wrap: func(d *fake.Driver) hypervisor.Driver { return leaky{d} }},
 	{name: "a spare does not stand still", wrap: func(d *fake.Driver) hypervisor.Driver { return restless{d} }},
 	{name: "a spare is not told who it is", deaf: func(a worker.Agents) worker.Agents { return nameless{a} }},
-	{name: "a thawed box is not told what was wired since", deaf: func(a worker.Agents) worker.Agents { return unwired{a} }},
+	{name: "a thawed box is not told what was wired since", seed: 8, deaf: func(a worker.Agents) worker.Agents { return unwired{a} }},
 }
 
 // seedsForABug is how many simulations a bug may hide from.
@@ -73,9 +74,10 @@ const seedsForABug = 600
 func TestTheSimulationFindsPlantedBugs(t *testing.T) {
 	for _, b := range bugs {
 		t.Run(b.name, func(t *testing.T) {
-			for seed := uint64(1); seed <= seedsForABug; seed++ {
+			for n := range uint64(seedsForABug) {
+				seed := max(b.seed, 1) + n
 				if err := simulate(t, seed, b); err != nil {
-					t.Logf("seed %d: %v", seed, err)
+					t.Logf("seed %d: %.200v", seed, err)
 					return
 				}
 			}

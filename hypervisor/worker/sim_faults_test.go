@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"parallelsandbox/domain/fault"
@@ -24,7 +25,7 @@ var (
 type dice struct {
 	seed uint64
 	mu   sync.Mutex
-	on   bool
+	on   atomic.Bool
 	n    map[string]uint64
 }
 
@@ -32,7 +33,7 @@ type dice struct {
 func (d *dice) fails(oneIn uint64, what ...string) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if !d.on {
+	if !d.on.Load() {
 		return false
 	}
 	key := fmt.Sprint(what)
@@ -44,7 +45,7 @@ func (d *dice) fails(oneIn uint64, what ...string) bool {
 func (d *dice) upTo(most time.Duration, what ...string) time.Duration {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if !d.on {
+	if !d.on.Load() {
 		return 0
 	}
 	key := fmt.Sprint(what)

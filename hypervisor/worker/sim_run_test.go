@@ -35,7 +35,7 @@ func (w *world) run() error {
 	if err := first.use.Register(first.ctx, "acme", "acme", tenant.Pro); err != nil {
 		return err
 	}
-	w.dice.on = true
+	w.dice.on.Store(true)
 	for range actions {
 		if err := w.act(); err != nil {
 			return err
@@ -86,7 +86,7 @@ func (w *world) act() error {
 		time.Sleep(time.Duration(w.rand.IntN(6)) * time.Minute)
 	case 12:
 		if w.rand.IntN(4) == 0 {
-			p.skew = time.Duration(w.rand.IntN(20)-10) * time.Minute
+			p.skew.Store(int64(time.Duration(w.rand.IntN(20)-10) * time.Minute))
 		}
 	case 13, 14:
 		w.policies(p)
@@ -137,8 +137,8 @@ func (w *world) restart(p *place) error {
 	if w.rand.IntN(3) == 0 {
 		w.away(p)
 	}
-	w.dice.on = false
-	defer func() { w.dice.on = true }()
+	w.dice.on.Store(false)
+	defer func() { w.dice.on.Store(true) }()
 	return w.begin(p)
 }
 
@@ -265,13 +265,14 @@ func (w *world) known(p *place) []box.ID {
 // settle ends the faults, restarts once more, and lets everything come to rest. Then every
 // box is called once: it must answer, from wherever it rests.
 func (w *world) settle() error {
-	w.dice.on = false
+	w.dice.on.Store(false)
 	for _, p := range w.places {
-		p.skew, p.host.Capacity = 0, 0
+		p.skew.Store(0)
 		w.end(p)
 	}
 	w.calls.Wait() // no call is left without an answer
 	for _, p := range w.places {
+		p.host.Capacity = 0
 		if err := w.begin(p); err != nil {
 			return err
 		}
@@ -280,7 +281,7 @@ func (w *world) settle() error {
 		return err
 	}
 	time.Sleep(15 * time.Minute) // slots of starts that died half-way are given back after a while, by whatever clock
-	for range 2 {                // one policy acts on what another has done
+	for range 3 {                // one policy acts on what another has done
 		for _, p := range w.places {
 			w.policies(p)
 		}

@@ -64,10 +64,10 @@ func New() *projections.Projection {
 	projections.Handle(p, phase[box.Frozen](box.Suspended))
 	projections.Handle(p, phase[box.FreezeFailed](box.Running))
 	projections.Handle(p, func(ctx context.Context, tx projections.Tx, r ledger.Record, e box.Thawing) error {
-		return change(ctx, tx, r, `phase = ?, last_activity = ?`, box.Resuming, e.At.UnixNano())
+		return change(ctx, tx, r, `phase = ?, last_activity = max(last_activity, ?)`, box.Resuming, e.At.UnixNano())
 	})
 	projections.Handle(p, func(ctx context.Context, tx projections.Tx, r ledger.Record, e box.Thawed) error {
-		return change(ctx, tx, r, `phase = ?, last_activity = ?`, box.Running, e.At.UnixNano())
+		return change(ctx, tx, r, `phase = ?, last_activity = max(last_activity, ?)`, box.Running, e.At.UnixNano())
 	})
 	projections.Handle(p, phase[box.ThawFailed](box.Suspended))
 	projections.Handle(p, stopping)
@@ -84,10 +84,10 @@ func New() *projections.Projection {
 		return step(ctx, tx, r, e.Step, e.At)
 	})
 	projections.Handle(p, func(ctx context.Context, tx projections.Tx, r ledger.Record, e box.ExecFinished) error {
-		return change(ctx, tx, r, `last_activity = ?`, e.At.UnixNano())
+		return change(ctx, tx, r, `last_activity = max(last_activity, ?)`, e.At.UnixNano())
 	})
 	projections.Handle(p, func(ctx context.Context, tx projections.Tx, r ledger.Record, e box.Touched) error {
-		return change(ctx, tx, r, `last_activity = ?`, e.At.UnixNano())
+		return change(ctx, tx, r, `last_activity = max(last_activity, ?)`, e.At.UnixNano())
 	})
 	projections.Handle(p, func(ctx context.Context, tx projections.Tx, r ledger.Record, e box.Synced) error {
 		return step(ctx, tx, r, e.Step, e.At)
@@ -129,7 +129,7 @@ func requested(ctx context.Context, tx projections.Tx, r ledger.Record, e box.Re
 }
 
 func ready(ctx context.Context, tx projections.Tx, r ledger.Record, e box.Ready) error {
-	return change(ctx, tx, r, `phase = ?, started_from = ?, ready_at = ?, last_activity = ?`, box.Running, e.StartedFrom, e.At.UnixNano(), e.At.UnixNano())
+	return change(ctx, tx, r, `phase = ?, started_from = ?, ready_at = ?, last_activity = max(last_activity, ?)`, box.Running, e.StartedFrom, e.At.UnixNano(), e.At.UnixNano())
 }
 
 func stopping(ctx context.Context, tx projections.Tx, r ledger.Record, e box.Stopping) error {
@@ -142,7 +142,7 @@ func ended(ctx context.Context, tx projections.Tx, r ledger.Record, phase box.Ph
 }
 
 func step(ctx context.Context, tx projections.Tx, r ledger.Record, n int, at time.Time) error {
-	return change(ctx, tx, r, `steps = ?, last_activity = ?`, n, at.UnixNano())
+	return change(ctx, tx, r, `steps = ?, last_activity = max(last_activity, ?)`, n, at.UnixNano())
 }
 
 func change(ctx context.Context, tx projections.Tx, r ledger.Record, set string, args ...any) error {
