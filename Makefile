@@ -11,10 +11,11 @@ export TEST_REQUIRE
 PKG ?= ./...
 RUN ?= .
 SEEDS ?= 2000
+CYCLES ?= 200
 FUZZTIME ?= 10s
 go_test := -race -count=1 -timeout=15m
 
-.PHONY: help demo build unit test check fmt vet lint tidy sim fuzz bench clean
+.PHONY: help demo build unit test check fmt vet lint tidy sim soak fuzz bench clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -53,6 +54,10 @@ tidy: ## fail when go.mod or go.sum are not what the code needs
 
 sim: ## the simulation over many seeds: make sim SEEDS=20000
 	@SEEDS=$(SEEDS) go test -count=1 -timeout=60m -run Sim ./hypervisor/worker
+
+soak: ## real boxes started, frozen, thawed and stopped while the service is killed: make soak CYCLES=500
+	@.ci/setup test
+	@source .ci/env; PSBX_SOAK=1 CYCLES=$(CYCLES) go test -race -count=1 -v -timeout=90m -run 'TestSoak|TestLifecycleInRealBoxes' ./cmd/psbx
 
 fuzz: ## every fuzz target, each for FUZZTIME (10s)
 	@grep -rno --include='*_test.go' 'func Fuzz[A-Za-z0-9_]*' cmd domain projections adapters hypervisor | while IFS=: read -r file _ name; do \

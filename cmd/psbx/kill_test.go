@@ -17,35 +17,49 @@ import (
 
 	"parallelsandbox/cmd/internal/agent"
 	"parallelsandbox/cmd/internal/wire"
+	"parallelsandbox/domain/box"
 )
 
 // TestKilledAtEveryStep kills the service in the middle of starts, commands, uploads,
-// changes of the wiring and stops of real boxes, a little later each time, and looks
-// after each restart whether every box is in a legal state and answers or is gone.
+// changes of the wiring, freezes, thaws and stops of real boxes, a little later each time,
+// and looks after each restart whether every box is in a legal state and answers or is gone.
 func TestKilledAtEveryStep(t *testing.T) {
 	needGVisor(t)
 	data := t.TempDir()
 	s := serveOn(t, data, "", "--box-disk", "1024")
-	k := &killer{t: t, s: s}
+	stores, err := wire.OpenStores(wire.Config{Data: data})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { stores.Close() })
+	k := &killer{t: t, s: s, stores: stores, data: data}
 	k.keeper = k.startBox(t.Context())
 	k.must(k.keeper, "echo kept > marker")
 	k.background(k.keeper, "while true; do date +%s; sleep 1; done")
+	k.sleeper = k.startBox(t.Context())
+	k.victim = k.sleeper
+	k.rests()
 	for _, op := range []struct {
 		name  string
 		kills int
 		span  time.Duration
+		first func() // what the victim is brought to before
 		do    func(context.Context, *agent.Agent)
 	}{
-		{"start", 8, 500 * time.Millisecond, k.opStart},
-		{"exec", 5, 400 * time.Millisecond, k.opExec},
-		{"sync", 4, 200 * time.Millisecond, k.opSync},
-		{"wire", 4, 40 * time.Millisecond, k.opWire},
-		{"stop", 6, 300 * time.Millisecond, k.opStop},
+		{"start", 6, 500 * time.Millisecond, k.alone, k.opStart},
+		{"claim", 5, 150 * time.Millisecond, k.spareWaits, k.opStart},
+		{"exec", 4, 400 * time.Millisecond, k.alone, k.opExec},
+		{"sync", 3, 200 * time.Millisecond, k.alone, k.opSync},
+		{"wire", 3, 40 * time.Millisecond, k.alone, k.opWire},
+		{"freeze", 5, 900 * time.Millisecond, k.remembers, k.opFreeze},
+		{"thaw", 5, 900 * time.Millisecond, k.rests, k.opThaw},
+		{"stop", 4, 300 * time.Millisecond, k.alone, k.opStop},
+		{"stopFrozen", 4, 250 * time.Millisecond, k.rests, k.opStop},
 	} {
 		for i := range op.kills {
 			t.Run(fmt.Sprintf("%s%d", op.name, i), func(t *testing.T) {
 				k.t = t
-				k.killDuring(op.do, op.span*time.Duration(i)/time.Duration(op.kills))
+				k.killDuring(op.first, op.do, op.span*time.Duration(i)/time.Duration(op.kills))
 				k.everyBoxIsLegal()
 			})
 		}
@@ -55,11 +69,15 @@ func TestKilledAtEveryStep(t *testing.T) {
 }
 
 type killer struct {
-	t      *testing.T
-	s      *served
-	keeper string // a box that lives through it all
-	bg     string // its background process, which lives through it too
-	victim string // the box the operation of the moment is about
+	t       *testing.T
+	s       *served
+	keeper  string // a box that lives through it all
+	bg      string // its background process, which lives through it too
+	sleeper string // a box that is frozen all the while
+	victim  string // the box the operation of the moment is about
+	counts  bool   // the victim has counted once, in memory and in a file
+	stores  *wire.Stores
+	data    string
 }
 
 func (k *killer) agent(ctx context.Context) *agent.Agent {
@@ -111,10 +129,11 @@ func (k *killer) must(box, cmd string) string {
 }
 
 // killDuring begins an operation, kills the service after a while, and starts it again.
-func (k *killer) killDuring(op func(context.Context, *agent.Agent), after time.Duration) {
+func (k *killer) killDuring(first func(), op func(context.Context, *agent.Agent), after time.Duration) {
 	ctx, cancel := context.WithCancel(k.t.Context())
 	defer cancel()
-	k.victim = k.startBox(ctx)
+	k.victim, k.counts = k.startBox(ctx), false
+	first()
 	a := k.agent(ctx)
 	done := make(chan struct{})
 	go func() { defer close(done); op(ctx, a) }()
@@ -125,6 +144,66 @@ func (k *killer) killDuring(op func(context.Context, *agent.Agent), after time.D
 	<-done
 	k.s.start(k.t)
 }
+
+func (k *killer) alone() {}
+
+// spareWaits: the next start finds a spare.
+func (k *killer) spareWaits() {
+	k.t.Helper()
+	eventually(k.t, 30*time.Second, "a spare waits", func() bool {
+		rows, err := wire.NewOperator(k.stores).Hosts(k.t.Context())
+		if err != nil {
+			k.t.Fatal(err)
+		}
+		if len(rows) != 1 || rows[0].Spares == 0 {
+			return false
+		}
+		for r, err := range k.stores.Ledger.Tail(k.t.Context(), 0) {
+			if err != nil {
+				k.t.Fatal(err)
+			}
+			if r.Type == "box.spare_ready" {
+				st, _, err := k.stores.Boxes.Load(k.t.Context(), r.Stream)
+				if err == nil && st.Phase == box.Spare {
+					return true
+				}
+			}
+		}
+		return false
+	})
+}
+
+// remembers: the victim has something in its memory that can be asked for later.
+func (k *killer) remembers() {
+	k.t.Helper()
+	a := k.agent(k.t.Context())
+	defer a.Close()
+	if err := startCounting(k.t.Context(), a, k.victim); err != nil {
+		k.t.Fatal(err)
+	}
+	k.counts = true
+}
+
+// rests: the victim remembers something and is frozen.
+func (k *killer) rests() {
+	k.t.Helper()
+	k.remembers()
+	if err := freezeNow(k.t.Context(), k.stores, k.victim); err != nil {
+		k.t.Fatal(err)
+	}
+	if _, err := reached(k.t.Context(), k.stores, k.victim, box.Suspended); err != nil {
+		k.t.Fatal(err)
+	}
+}
+
+func (k *killer) opFreeze(ctx context.Context, _ *agent.Agent) {
+	if err := freezeNow(ctx, k.stores, k.victim); err != nil && ctx.Err() == nil {
+		k.t.Error(err)
+	}
+	reached(ctx, k.stores, k.victim, box.Suspended)
+}
+
+func (k *killer) opThaw(ctx context.Context, a *agent.Agent) { a.Run(ctx, k.victim, "true") }
 
 func (k *killer) opStart(ctx context.Context, a *agent.Agent) {
 	a.Call(ctx, "sandbox_start", map[string]any{}, nil)
@@ -222,11 +301,25 @@ func (k *killer) everyBoxIsLegal() {
 		if b.ID == k.keeper {
 			continue
 		}
+		if b.ID == k.sleeper {
+			if b.Status != string(box.Suspended) {
+				k.t.Errorf("the frozen box is %s", b.Status)
+			}
+			continue
+		}
 		a := k.agent(k.t.Context())
-		e, err := a.Run(k.t.Context(), b.ID, "true") // waits for one that is still being started
+		e, err := a.Run(k.t.Context(), b.ID, "true") // waits for one that is still being started, and wakes a frozen one
 		var said *agent.Refusal
 		switch {
 		case err == nil && e.Code() == 0:
+			if b.ID == k.victim && k.counts {
+				if err := counted(a.Run(k.t.Context(), b.ID, count))(2); err != nil {
+					k.t.Errorf("box %s, listed as %s, has lost its memory: %v", b.ID, b.Status, err)
+				}
+				if e, err := a.Run(k.t.Context(), b.ID, "cat counted"); err != nil || e.Stdout != "1\n2\n" {
+					k.t.Errorf("box %s, listed as %s, has lost its files: %q %v", b.ID, b.Status, e.Stdout, err)
+				}
+			}
 		case errors.As(err, &said) && said.Code == "terminated":
 		default:
 			k.t.Errorf("box %s, listed as %s: %v", b.ID, b.Status, err)
@@ -239,6 +332,23 @@ func (k *killer) everyBoxIsLegal() {
 	for _, b := range k.list("?limit=100").Boxes {
 		k.noOpenEnds(b.ID)
 	}
+	k.noOrphans()
+}
+
+// noOrphans: of boxes that have ended the host has nothing.
+func (k *killer) noOrphans() {
+	k.t.Helper()
+	c := wire.Config{Data: k.data}
+	for _, b := range k.list("?limit=100").Boxes {
+		if !box.Phase(b.Status).Terminal() {
+			continue
+		}
+		eventually(k.t, 15*time.Second, "nothing is left of box "+b.ID, func() bool { return len(leftOf(c, b.ID)) == 0 })
+	}
+	eventually(k.t, 15*time.Second, "one saved memory, and a network for every other machine", func() bool {
+		got := footprint(k.t, k.data)
+		return got["cables and namespaces"] == 2*(got["machines"]-1) && got["saved memories"] == 1
+	})
 }
 
 // noOpenEnds: every command that was announced has an end; one that was cut is unknown.
@@ -278,8 +388,13 @@ func (k *killer) everythingEnds(data string) {
 		k.t.Errorf("the background process was disturbed: %s", gaps)
 	}
 	a := k.agent(k.t.Context())
-	if err := a.Call(k.t.Context(), "sandbox_stop", map[string]any{"id": k.keeper}, nil); err != nil {
-		k.t.Fatal(err)
+	if err := counted(a.Run(k.t.Context(), k.sleeper, count))(2); err != nil {
+		k.t.Errorf("the box that was frozen all the while: %v", err)
+	}
+	for _, id := range []string{k.keeper, k.sleeper} {
+		if err := a.Call(k.t.Context(), "sandbox_stop", map[string]any{"id": id}, nil); err != nil {
+			k.t.Fatal(err)
+		}
 	}
 	a.Close()
 	if live := k.list("?live=true"); len(live.Boxes) > 0 {

@@ -133,12 +133,16 @@ func (l *live) mustReach(t *testing.T, id string, phases ...box.Phase) box.State
 }
 
 // events is the history of a box.
-func (l *live) events(ctx context.Context, id string) (all []box.Event, err error) {
-	for r, err := range l.Ledger.Read(ctx, box.StreamOf(box.ID(id)), 0) {
+func (l *live) events(ctx context.Context, id string) ([]box.Event, error) {
+	return eventsOf(ctx, l.Stores, id)
+}
+
+func eventsOf(ctx context.Context, s *wire.Stores, id string) (all []box.Event, err error) {
+	for r, err := range s.Ledger.Read(ctx, box.StreamOf(box.ID(id)), 0) {
 		if err != nil {
 			return nil, err
 		}
-		v, err := l.Codec.Decode(r.Entry)
+		v, err := s.Codec.Decode(r.Entry)
 		if err != nil {
 			return nil, err
 		}

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"parallelsandbox/cmd/internal/agent"
+	"parallelsandbox/cmd/internal/wire"
 	"parallelsandbox/domain/box"
 )
 
@@ -111,19 +112,21 @@ func (l *live) freezeAndStop(t *testing.T) {
 	t.Logf("the command ran %d times and was refused %d times", ran.Load(), refused.Load())
 }
 
+func (l *live) over(ctx context.Context, id string) error { return over(ctx, l.Stores, l.config, id) }
+
 // over: a stopped box has ended, its history ends with its stop, and the host has nothing of it.
-func (l *live) over(ctx context.Context, id string) error {
-	if _, err := l.reach(ctx, id, box.Ended); err != nil {
+func over(ctx context.Context, s *wire.Stores, c wire.Config, id string) error {
+	if _, err := reached(ctx, s, id, box.Ended); err != nil {
 		return err
 	}
-	events, err := l.events(ctx, id)
+	events, err := eventsOf(ctx, s, id)
 	if err != nil {
 		return err
 	}
 	if err := endsWithItsStop(events); err != nil {
 		return fmt.Errorf("box %s: %w", id, err)
 	}
-	if left := leftOf(l.config, id); len(left) > 0 {
+	if left := leftOf(c, id); len(left) > 0 {
 		return fmt.Errorf("box %s has left %v", id, left)
 	}
 	return nil
