@@ -401,6 +401,10 @@ func (k *killer) everythingEnds(data string) {
 		k.t.Errorf("still alive: %v", live.Boxes)
 	}
 	k.s.kill()
+	k.s.args = append(k.s.args, "--spares", "0")
+	k.s.start(k.t)
+	eventually(k.t, 15*time.Second, "the spare goes", func() bool { return footprint(k.t, data)["machines"] == 0 })
+	k.s.kill()
 	if left, _ := filepath.Glob(filepath.Join(data, "machines/machines/*")); len(left) > 0 {
 		k.t.Errorf("machines left: %v", left)
 	}

@@ -126,8 +126,9 @@ func (s *soak) cycle(ctx context.Context, n int64) error {
 	if err != nil {
 		return err
 	}
-	// A process is in the memory of its box and nowhere else.
-	begin := fmt.Sprintf("[ -e pid ] || { sleep 10000%d >/dev/null 2>&1 & echo $! > pid; }", n)
+	// A process is in the memory of its box and nowhere else. One that was begun by a command
+	// that was cut off went with it.
+	begin := fmt.Sprintf("kill -0 $(cat pid) 2>/dev/null || { sleep 10000%d >/dev/null 2>&1 & echo $! > pid; }", n)
 	if err := s.exec(ctx, b.ID, begin); err != nil {
 		return err
 	}
