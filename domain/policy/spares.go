@@ -101,7 +101,7 @@ func (p *Spares) learn(ctx context.Context) {
 			continue
 		}
 		delete(p.making, id)
-		if st.Phase != box.Ended {
+		if st.Phase != box.Ended || st.WasSpare { // also when it was used up meanwhile
 			p.failures = 0
 			continue
 		}

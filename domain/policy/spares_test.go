@@ -105,6 +105,40 @@ func TestAsManySparesAsWanted(t *testing.T) {
 	}
 }
 
+// A spare that was claimed and whose box has ended, all before the policy looked again, did come up.
+func TestASpareThatWasUsedIsNoFailure(t *testing.T) {
+	h, p := openSpares(t, 1)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if err := p.Apply(ctx); err != nil {
+		t.Fatal(err)
+	}
+	for waits := false; !waits; {
+		head, err := h.Ledger.Head(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, st := range boxes(t, h) {
+			waits = waits || st.Phase == box.Spare
+		}
+		if !waits {
+			if err := h.Ledger.Watch(ctx, head); err != nil {
+				t.Fatal("no spare came up")
+			}
+		}
+	}
+	s, err := h.Start(ctx, h.Tenant.Caller, control.StartRequest{})
+	if err != nil || s.StartedFrom != "spare" {
+		t.Fatalf("%+v, %v", s, err)
+	}
+	if err := h.Stop(ctx, h.Tenant.Caller, s.ID); err != nil {
+		t.Fatal(err)
+	}
+	if by := count(t, h, p); by[box.Spare] != 1 || by[box.Ended] != 1 {
+		t.Fatalf("want another spare at once, have %v", by)
+	}
+}
+
 // A host that cannot boot is tried less and less often, and each failure is one event.
 func TestSparesThatDoNotComeUpAreTriedLessAndLessOften(t *testing.T) {
 	h, p := openSpares(t, 1)
