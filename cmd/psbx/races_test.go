@@ -79,10 +79,6 @@ func (l *live) freezeAndStop(t *testing.T) {
 			}
 		}
 		var both errgroup.Group
-		within := 50 * time.Millisecond
-		if n%4 == 3 {
-			within *= 20 // as long as a thaw may take here
-		}
 		both.Go(func() error {
 			<-soon(50 * time.Millisecond)
 			_, err := a.Run(ctx, b.ID, "echo up")
@@ -98,7 +94,12 @@ func (l *live) freezeAndStop(t *testing.T) {
 			return nil
 		})
 		both.Go(func() error {
-			<-soon(within)
+			if n%4 == 3 { // later, when the command is about to run
+				if _, err := l.reach(ctx, b.ID, box.Running); err != nil {
+					return err
+				}
+			}
+			<-soon(50 * time.Millisecond)
 			if err := a.Call(ctx, "sandbox_stop", map[string]any{"id": b.ID}, nil); err != nil {
 				return fmt.Errorf("stop: %w", err)
 			}

@@ -194,7 +194,7 @@ func hashOf(dir string) string {
 // uplinkMTU is the packet size of the way out, so that machines never send larger ones.
 func uplinkMTU() int {
 	const usual = 1500
-	routes, err := netlink.RouteList(nil, netlink.FAMILY_V4)
+	routes, err := whole(func() ([]netlink.Route, error) { return netlink.RouteList(nil, netlink.FAMILY_V4) })
 	if err != nil {
 		return usual
 	}

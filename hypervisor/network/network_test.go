@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
+	"github.com/vishvananda/netlink"
 )
 
 // open opens an instance over a registry of the test's own range.
@@ -337,5 +338,23 @@ func TestRulesAreCountedAsTheyAreWritten(t *testing.T) {
 	defer finish(t, n)
 	if held, err := n.rules.count(); err != nil || !maps.Equal(held, n.rules.rules) || held["to_host"] < 4 {
 		t.Errorf("the kernel holds %v, %v; written are %v", held, err, n.rules.rules)
+	}
+}
+
+// The kernel says that a list is not whole when somebody changed something meanwhile.
+func TestListsAreWhole(t *testing.T) {
+	broken := 3
+	list := func() ([]int, error) {
+		if broken--; broken >= 0 {
+			return []int{1}, netlink.ErrDumpInterrupted
+		}
+		return []int{1, 2}, nil
+	}
+	if got, err := whole(list); err != nil || len(got) != 2 {
+		t.Errorf("got %v, %v", got, err)
+	}
+	broken = 1000
+	if _, err := whole(list); !errors.Is(err, netlink.ErrDumpInterrupted) {
+		t.Errorf("a list that is never whole: %v", err)
 	}
 }

@@ -92,7 +92,7 @@ func lockRegistry(dir string) (unlock func(), err error) {
 // the host: those of its machines, and none without machines.
 func Held(stateDir string) ([]string, error) {
 	hash := hashOf(stateDir)
-	links, err := netlink.LinkList()
+	links, err := whole(netlink.LinkList)
 	if err != nil {
 		return nil, err
 	}
@@ -106,6 +106,18 @@ func Held(stateDir string) ([]string, error) {
 		}
 	}
 	return held, nil
+}
+
+// whole lists again what changed while it was listed: others make and remove machines
+// meanwhile.
+func whole[T any](list func() ([]T, error)) (all []T, err error) {
+	const tries = 20
+	for range tries {
+		if all, err = list(); !errors.Is(err, netlink.ErrDumpInterrupted) {
+			break
+		}
+	}
+	return all, err
 }
 
 // dismantle removes everything of an instance from the host's network.
