@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -27,6 +26,7 @@ func TestKilledAtEveryStep(t *testing.T) {
 	needGVisor(t)
 	data := t.TempDir()
 	s := serveOn(t, data, "", "--box-disk", "1024")
+	t.Cleanup(func() { raze(t, s, data) })
 	stores, err := wire.OpenStores(wire.Config{Data: data})
 	if err != nil {
 		t.Fatal(err)
@@ -419,10 +419,5 @@ func (k *killer) everythingEnds(data string) {
 	}
 	if cut := strings.Count(psbx(k.t, "ledger", "show", "--data", data), `"outcome":"unknown"`); cut == 0 {
 		k.t.Error("no command was ever cut in two: the kills came at the wrong moments")
-	}
-	c := wire.Defaults()
-	c.Data, c.Runsc, c.Boxd = data, os.Getenv("PSBX_RUNSC"), os.Getenv("PSBX_BOXD")
-	if err := wire.Raze(k.t.Context(), c); err != nil {
-		k.t.Errorf("raze: %v", err)
 	}
 }
