@@ -28,10 +28,7 @@ const (
 // smallRows measures boxes in which nothing runs but boxd.
 func smallRows(ctx context.Context, b *Bench) ([]Row, error) {
 	return b.serving(ctx, "small", 0, func(run *wire.Running, a *agent.Agent) ([]Row, error) {
-		x, err := newResting(ctx, run, a)
-		if err != nil {
-			return nil, err
-		}
+		x := resting{run: run, agent: a}
 		var boots []time.Duration
 		for range smallRounds {
 			d, err := run.RawBoot(ctx)
@@ -48,7 +45,7 @@ func smallRows(ctx context.Context, b *Bench) ([]Row, error) {
 			row("spare.cold", cold, "ms p50", 0, "for comparison: a raw runsc run until boxd answers"),
 			row("spare.restored", restored, "ms p50", cold, "for comparison: a raw runsc restore until boxd answers; spares are made the faster way"),
 			row("thaw.small", median(x.thaws), "ms p50", restored, "ratio ≤ 1.4 of the raw runsc restore until boxd answers"),
-		}, stopAll(ctx, a, x.id)
+		}, nil
 	})
 }
 
@@ -57,21 +54,7 @@ const largeMB = 500
 // largeRows measures boxes with much memory that cannot be compressed.
 func largeRows(ctx context.Context, b *Bench) ([]Row, error) {
 	return b.serving(ctx, "large", 0, func(run *wire.Running, a *agent.Agent) ([]Row, error) {
-		x, err := newResting(ctx, run, a)
-		if err != nil {
-			return nil, err
-		}
-		hold, held := wire.Ballast(largeMB)
-		if err := a.Call(ctx, "sandbox_exec", map[string]any{"id": string(x.id), "cmd": hold, "background": true}, nil); err != nil {
-			return nil, err
-		}
-		if e, err := a.Run(ctx, string(x.id), held); err != nil || e.Code() != 0 {
-			return nil, fmt.Errorf("filling the box's memory: %+v, %w", e, err)
-		}
-		running, _, err := resident(x.id)
-		if err != nil {
-			return nil, err
-		}
+		x := resting{run: run, agent: a}
 		for range largeRounds {
 			if err := x.round(ctx, largeMB); err != nil {
 				return nil, err
@@ -80,55 +63,79 @@ func largeRows(ctx context.Context, b *Bench) ([]Row, error) {
 		return []Row{
 			row("freeze.500mb", median(x.freezes), "ms p50", median(x.checkpoints), "ratio ≤ 1.5 of the raw runsc checkpoint and fsync"),
 			row("thaw.500mb", median(x.thaws), "ms p50", median(x.restores), "ratio ≤ 1.2 of the raw runsc restore until boxd answers"),
-			row("frozen.ram", mib(x.held), "MiB", mib(running), "≈ 0, beside what the same box takes while it runs"),
-		}, stopAll(ctx, a, x.id)
+			row("frozen.ram", mib(x.frozen), "MiB", mib(x.running), "≈ 0, beside what the same box takes while it runs"),
+		}, nil
 	})
 }
 
 func mib(n int64) float64 { return float64(n) / (1 << 20) }
 
-// resting is a box that is frozen and thawed again and again, and how long each took.
+// resting is how long boxes took to be frozen and thawed, and what they held meanwhile.
 type resting struct {
-	run *wire.Running
-	id  box.ID
+	run   *wire.Running
+	agent *agent.Agent
 
 	freezes, thaws        []time.Duration // from the decision until the ledger says it is done
 	checkpoints, restores []time.Duration // the same by runsc alone
-	held                  int64           // most bytes of memory that the frozen box took
+	running, frozen       int64           // most bytes of memory that a box took
 }
 
-func newResting(ctx context.Context, run *wire.Running, a *agent.Agent) (*resting, error) {
-	id, err := warm(ctx, a)
-	return &resting{run: run, id: id}, err
-}
-
-// round freezes and thaws the box once, and a raw machine with as much memory in between.
+// round freezes and thaws a box once, and a raw machine with as much memory in between.
+// Both are new: runsc is several times faster at saving what it has just restored.
 func (x *resting) round(ctx context.Context, megabytes int) error {
-	d, err := x.order(ctx, box.Freeze{At: time.Now().UTC()}, box.Suspended)
+	id, err := warm(ctx, x.agent)
 	if err != nil {
 		return err
 	}
-	x.freezes = append(x.freezes, d)
-	if err := x.parked(ctx); err != nil {
+	if err := x.fill(ctx, id, megabytes); err != nil {
+		return err
+	}
+	running, _, err := resident(id)
+	if err != nil {
+		return err
+	}
+	x.running = max(x.running, running)
+	freeze, err := x.order(ctx, id, box.Freeze{At: time.Now().UTC()}, box.Suspended)
+	if err != nil {
+		return err
+	}
+	if err := x.parked(ctx, id); err != nil {
 		return err
 	}
 	raw, err := x.run.RawFreeze(ctx, megabytes)
 	if err != nil {
 		return err
 	}
-	x.checkpoints, x.restores = append(x.checkpoints, raw.Checkpoint), append(x.restores, raw.Restore)
-	if d, err = x.order(ctx, box.Wake{Call: "bench", At: time.Now().UTC()}, box.Running); err != nil {
+	thaw, err := x.order(ctx, id, box.Wake{Call: "bench", At: time.Now().UTC()}, box.Running)
+	if err != nil {
 		return err
 	}
-	x.thaws = append(x.thaws, d)
-	return nil
+	x.freezes, x.checkpoints = append(x.freezes, freeze), append(x.checkpoints, raw.Checkpoint)
+	x.thaws, x.restores = append(x.thaws, thaw), append(x.restores, raw.Restore)
+	return stopAll(ctx, x.agent, id)
+}
+
+// fill has a program of the box hold that much memory.
+func (x *resting) fill(ctx context.Context, id box.ID, megabytes int) error {
+	if megabytes == 0 {
+		return nil
+	}
+	hold, held := wire.Ballast(megabytes)
+	if err := x.agent.Call(ctx, "sandbox_exec", map[string]any{"id": string(id), "cmd": hold, "background": true}, nil); err != nil {
+		return err
+	}
+	e, err := x.agent.Run(ctx, string(id), held)
+	if err == nil && e.Code() != 0 {
+		err = fmt.Errorf("filling the memory of a box ended with %d", e.Code())
+	}
+	return err
 }
 
 // order gives the command that a policy or a call would give, and times what follows.
-func (x *resting) order(ctx context.Context, cmd box.Command, want box.Phase) (time.Duration, error) {
+func (x *resting) order(ctx context.Context, id box.ID, cmd box.Command, want box.Phase) (time.Duration, error) {
 	began := time.Now()
 	stamp := control.By("bench", func() time.Time { return time.Now().UTC() }, wire.NewID)
-	if _, err := x.run.Boxes.Execute(ctx, box.StreamOf(x.id), cmd, stamp); err != nil {
+	if _, err := x.run.Boxes.Execute(ctx, box.StreamOf(id), cmd, stamp); err != nil {
 		return 0, err
 	}
 	for {
@@ -136,7 +143,7 @@ func (x *resting) order(ctx context.Context, cmd box.Command, want box.Phase) (t
 		if err != nil {
 			return 0, err
 		}
-		st, _, err := x.run.Boxes.Load(ctx, box.StreamOf(x.id))
+		st, _, err := x.run.Boxes.Load(ctx, box.StreamOf(id))
 		switch {
 		case err != nil:
 			return 0, err
@@ -155,14 +162,14 @@ func (x *resting) order(ctx context.Context, cmd box.Command, want box.Phase) (t
 const parkWithin = 10 * time.Second
 
 // parked waits until no process is left of the box, and notes what is there if one stays.
-func (x *resting) parked(ctx context.Context) error {
+func (x *resting) parked(ctx context.Context, id box.ID) error {
 	ctx, cancel := context.WithTimeout(ctx, parkWithin)
 	defer cancel()
 	for tick := time.NewTicker(10 * time.Millisecond); ; {
-		held, processes, err := resident(x.id)
+		held, processes, err := resident(id)
 		if err != nil || processes == 0 || ctx.Err() != nil {
 			tick.Stop()
-			x.held = max(x.held, held)
+			x.frozen = max(x.frozen, held)
 			return err
 		}
 		select {
