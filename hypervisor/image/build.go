@@ -108,9 +108,7 @@ func (b builder) bootstrap(ctx context.Context, root string, r Recipe, sources [
 	for _, option := range proxyOptions(ctx) {
 		args = append(args, "--aptopt="+option)
 	}
-	for _, path := range r.Exclude {
-		args = append(args, "--dpkgopt=path-exclude="+path)
-	}
+	args = append(args, exclude(r.Exclude)...)
 	args = append(args, "--include="+strings.Join(r.Packages, ","))
 	for _, dir := range r.Dirs {
 		args = append(args, `--customize-hook=mkdir -p "$1`+dir+`"`)
@@ -145,6 +143,16 @@ func (b builder) bootstrap(ctx context.Context, root string, r Recipe, sources [
 		return fmt.Errorf("%s: %w: %s", b.tool, err, last)
 	}
 	return nil
+}
+
+// exclude has dpkg leave paths out, here and in machines, and deletes what came before dpkg
+// was there. Given to the tool itself they would cost a process for every package.
+func exclude(paths []string) (args []string) {
+	const conf = `"$1/etc/dpkg/dpkg.cfg.d/90-exclude"`
+	for _, path := range paths {
+		args = append(args, `--extract-hook=echo 'path-exclude=`+path+`' >>`+conf, `--customize-hook=rm -rf "$1"`+path)
+	}
+	return args
 }
 
 // proxyOptions hands on how this host's apt reaches its sources.

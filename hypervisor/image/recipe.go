@@ -13,7 +13,7 @@ import (
 )
 
 // builderVersion is part of every digest: raise it when the same recipe gives another tree.
-const builderVersion = 2
+const builderVersion = 3
 
 // Recipe is all that decides what is in an image.
 type Recipe struct {
