@@ -13,7 +13,7 @@ RUN ?= .
 SEEDS ?= 2000
 CYCLES ?= 200
 FUZZTIME ?= 10s
-go_test := -race -count=1 -timeout=15m
+go_test := -race -count=1 -timeout=30m
 
 .PHONY: help demo build unit test check fmt vet lint tidy sim soak fuzz bench clean
 
