@@ -30,25 +30,19 @@ type bug struct {
 
 // bugs are mistakes of the kind that are easily made. The simulation has to find each.
 var bugs = []bug{
-	{name: "a box is frozen under a command that runs", seed: 6, decideBox: func(s box.State, c box.Command) ([]box.Event, error) {
+	{name: "a box is frozen under a command that runs", seed: 9, decideBox: func(s box.State, c box.Command) ([]box.Event, error) {
 		if _, freeze := c.(box.Freeze); freeze {
 			s.Open = nil
 		}
 		return box.Decide(s, c)
 	}},
-	{name: "a spare is given to whoever asks, claimed or not", seed: 105, decideBox: func(s box.State, c box.Command) ([]box.Event, error) {
+	{name: "a spare is given to whoever asks, claimed or not", seed: 153, decideBox: func(s box.State, c box.Command) ([]box.Event, error) {
 		if _, claim := c.(box.Claim); claim && s.Phase.Owned() && !s.Phase.Terminal() {
 			s.Phase = box.Spare
 		}
 		return box.Decide(s, c)
 	}},
-	{name: "a freeze that was called off is noted all the same", seed: 482, decideBox: func(s box.State, c box.Command) ([]box.Event, error) {
-		if _, frozen := c.(box.ReportFrozen); frozen && s.Phase == box.Resuming {
-			s.Phase = box.Suspending
-		}
-		return box.Decide(s, c)
-	}},
-	{name: "a thaw brings back a box that was stopped", seed: 68, decideBox: func(s box.State, c box.Command) ([]box.Event, error) {
+	{name: "a thaw brings back a box that was stopped", seed: 96, decideBox: func(s box.State, c box.Command) ([]box.Event, error) {
 		if _, thawed := c.(box.ReportThawed); thawed && s.Phase == box.ShuttingDown {
 			s.Phase = box.Resuming
 		}
@@ -65,7 +59,7 @@ var bugs = []bug{
 	{name: "machines are not destroyed", wrap: func(d *fake.Driver) hypervisor.Driver { return leaky{d} }},
 	{name: "a spare does not stand still", wrap: func(d *fake.Driver) hypervisor.Driver { return restless{d} }},
 	{name: "a spare is not told who it is", deaf: func(a worker.Agents) worker.Agents { return nameless{a} }},
-	{name: "a thawed box is not told what was wired since", seed: 8, deaf: func(a worker.Agents) worker.Agents { return unwired{a} }},
+	{name: "a thawed box is not told what was wired since", seed: 23, deaf: func(a worker.Agents) worker.Agents { return unwired{a} }},
 }
 
 // seedsForABug is how many simulations a bug may hide from.

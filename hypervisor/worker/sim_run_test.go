@@ -91,7 +91,11 @@ func (w *world) act() error {
 	case 13, 14:
 		w.policies(p)
 	default:
-		if ids := w.known(p); len(ids) > 0 {
+		ids := w.known(p)
+		if pending := w.pending(p); len(pending) > 0 && w.rand.IntN(2) == 0 {
+			ids = pending // a worker hears of them
+		}
+		if len(ids) > 0 {
 			w.visit(p, ids[w.rand.IntN(len(ids))])
 		}
 	}
@@ -213,6 +217,21 @@ func (w *world) resting() []box.ID {
 	for id, st := range w.boxes() {
 		if st.Phase.Suspended() {
 			ids = append(ids, id)
+		}
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// pending is the boxes of a host that are on their way from one phase to another.
+func (w *world) pending(p *place) []box.ID {
+	var ids []box.ID
+	for id, st := range w.boxes() {
+		switch st.Phase {
+		case box.Warming, box.Starting, box.Suspending, box.Resuming, box.ShuttingDown:
+			if st.Host == string(p.id) {
+				ids = append(ids, id)
+			}
 		}
 	}
 	slices.Sort(ids)
