@@ -31,17 +31,7 @@ func (p *Freeze) Run(ctx context.Context) error {
 		<-ctx.Done()
 		return nil
 	}
-	for tick := time.NewTicker(min(idleEvery, p.After)); ; {
-		if err := p.Apply(ctx); err != nil && ctx.Err() == nil {
-			p.Log.Error("idle boxes not frozen yet", "err", err)
-		}
-		select {
-		case <-ctx.Done():
-			tick.Stop()
-			return nil
-		case <-tick.C:
-		}
-	}
+	return every(ctx, min(idleEvery, p.After), p.Log, "idle boxes not frozen yet", p.Apply)
 }
 
 // Apply has every box frozen that is due now. One that cannot be keeps no other from it.

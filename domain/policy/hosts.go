@@ -50,17 +50,7 @@ const (
 
 // Run applies the policy again and again until ctx ends.
 func (p *Hosts) Run(ctx context.Context) error {
-	for tick := time.NewTicker(hostsEvery); ; {
-		if err := p.Apply(ctx); err != nil && ctx.Err() == nil {
-			p.Log.Error("boxes of hosts that are gone not ended yet", "err", err)
-		}
-		select {
-		case <-ctx.Done():
-			tick.Stop()
-			return nil
-		case <-tick.C:
-		}
-	}
+	return every(ctx, hostsEvery, p.Log, "boxes of hosts that are gone not ended yet", p.Apply)
 }
 
 // Apply does for every host what is due now. One that cannot be dealt with keeps no other

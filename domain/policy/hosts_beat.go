@@ -30,15 +30,5 @@ const beatEvery = 5 * time.Second
 
 // Run beats until ctx ends.
 func (b *Beat) Run(ctx context.Context) error {
-	for tick := time.NewTicker(beatEvery); ; {
-		if err := b.Beats.Beat(ctx, b.Host, b.Now()); err != nil && ctx.Err() == nil {
-			b.Log.Error("this host cannot say that it is alive", "err", err)
-		}
-		select {
-		case <-ctx.Done():
-			tick.Stop()
-			return nil
-		case <-tick.C:
-		}
-	}
+	return every(ctx, beatEvery, b.Log, "this host cannot say that it is alive", func(ctx context.Context) error { return b.Beats.Beat(ctx, b.Host, b.Now()) })
 }

@@ -31,17 +31,7 @@ const idleEvery = 5 * time.Second
 
 // Run applies the policy again and again until ctx ends.
 func (p *Idle) Run(ctx context.Context) error {
-	for tick := time.NewTicker(idleEvery); ; {
-		if err := p.Apply(ctx); err != nil && ctx.Err() == nil {
-			p.Log.Error("idle boxes not stopped yet", "err", err)
-		}
-		select {
-		case <-ctx.Done():
-			tick.Stop()
-			return nil
-		case <-tick.C:
-		}
-	}
+	return every(ctx, idleEvery, p.Log, "idle boxes not stopped yet", p.Apply)
 }
 
 // Apply stops every box that is due now. One that cannot be stopped keeps no other from it.

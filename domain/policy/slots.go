@@ -1,5 +1,3 @@
-// Package policy holds the rules that issue commands by themselves, without a caller:
-// they follow the ledger and the clock. Every one can be repeated at any time.
 package policy
 
 import (

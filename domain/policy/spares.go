@@ -40,17 +40,7 @@ const (
 
 // Run applies the policy again and again until ctx ends.
 func (p *Spares) Run(ctx context.Context) error {
-	for tick := time.NewTicker(sparesEvery); ; {
-		if err := p.Apply(ctx); err != nil && ctx.Err() == nil {
-			p.Log.Error("spares not as many as wanted", "err", err)
-		}
-		select {
-		case <-ctx.Done():
-			tick.Stop()
-			return nil
-		case <-tick.C:
-		}
-	}
+	return every(ctx, sparesEvery, p.Log, "spares not as many as wanted", p.Apply)
 }
 
 // Apply asks for spares that are missing and stops those there are too many of. When

@@ -70,18 +70,28 @@ func (w *Worker) warm(ctx context.Context, st box.State) error {
 
 // hold keeps a spare waiting, and tells when it is no more.
 func (w *Worker) hold(ctx context.Context, st box.State) error {
-	if _, ok := w.attachedTo(st.ID); ok {
-		return nil
-	}
-	m, err := w.Driver.Attach(ctx, hypervisor.ID(st.ID))
-	if errors.Is(err, hypervisor.ErrNotFound) {
+	anew, err := w.find(ctx, st.ID)
+	switch {
+	case errors.Is(err, hypervisor.ErrNotFound):
 		return w.gone(ctx, st.ID, goneReason)
+	case err != nil || !anew:
+		return err
 	}
+	return w.rest(ctx, st.ID)
+}
+
+// find lets calls through to the machine of a box, unless they reach it already. It is
+// ErrNotFound when there is none.
+func (w *Worker) find(ctx context.Context, id box.ID) (anew bool, err error) {
+	if _, ok := w.attachedTo(id); ok {
+		return false, nil
+	}
+	m, err := w.Driver.Attach(ctx, hypervisor.ID(id))
 	if err != nil {
-		return fmt.Errorf("attach: %w", err)
+		return false, fmt.Errorf("attach: %w", err)
 	}
 	w.attach(ctx, m)
-	return w.rest(ctx, st.ID)
+	return true, nil
 }
 
 // boot makes the machine unless a spare is there, gives it its identity and says that it is ready.
@@ -141,12 +151,8 @@ func (w *Worker) give(ctx context.Context, st box.State) (from string, err error
 
 // takeSpare ends the wait of a spare's machine, if there is one.
 func (w *Worker) takeSpare(ctx context.Context, id box.ID) bool {
-	if _, ok := w.attachedTo(id); !ok {
-		m, err := w.Driver.Attach(ctx, hypervisor.ID(id))
-		if err != nil {
-			return false
-		}
-		w.attach(ctx, m)
+	if _, err := w.find(ctx, id); err != nil {
+		return false
 	}
 	if err := w.run(ctx, id); err != nil {
 		w.Log.Warn("a spare does not go on, so the box is booted", "box", id, "err", err)
@@ -191,17 +197,14 @@ func bootReason(err error) string {
 // keep holds on to a running box: calls reach it, its wiring is the ledger's, and when
 // its machine is gone the ledger learns of it.
 func (w *Worker) keep(ctx context.Context, st box.State) error {
-	a, ok := w.attachedTo(st.ID)
-	if !ok {
-		m, err := w.Driver.Attach(ctx, hypervisor.ID(st.ID))
-		if errors.Is(err, hypervisor.ErrNotFound) {
-			return w.gone(ctx, st.ID, goneReason)
-		}
-		if err != nil {
-			return fmt.Errorf("attach: %w", err)
-		}
-		w.attach(ctx, m)
+	_, err := w.find(ctx, st.ID)
+	if errors.Is(err, hypervisor.ErrNotFound) {
+		return w.gone(ctx, st.ID, goneReason)
 	}
+	if err != nil {
+		return err
+	}
+	a, _ := w.attachedTo(st.ID)
 	if !a.runs {
 		if err := w.run(ctx, st.ID); err != nil {
 			return err
@@ -210,7 +213,7 @@ func (w *Worker) keep(ctx context.Context, st box.State) error {
 	if a.wired >= st.WiringRevision {
 		return nil
 	}
-	err := w.Agents.Wire(ctx, st.ID, control.WiringOf(st))
+	err = w.Agents.Wire(ctx, st.ID, control.WiringOf(st))
 	switch {
 	case fault.KindOf(err) == fault.Conflict: // whoever asked for it is told, and takes it back
 		w.Log.Warn("box cannot be wired as the ledger says", "box", st.ID, "err", err)
