@@ -43,17 +43,24 @@ type active struct {
 
 // calls is what one box was asked.
 type calls struct {
-	running int
+	running int       // under way
+	inside  int       // of these, the ones that need the box to run until they end
 	last    time.Time // when the newest one began or ended
 }
 
 // calling counts a call as activity of the box from now until the returned function.
 func (s *Service) calling(id box.ID) (done func()) {
-	s.count(id, 1)
-	return func() { s.count(id, -1) }
+	s.count(id, 1, 0)
+	return func() { s.count(id, -1, 0) }
 }
 
-func (s *Service) count(id box.ID, n int) {
+// inside counts a call that needs the box to run until the returned function.
+func (s *Service) inside(id box.ID) (done func()) {
+	s.count(id, 1, 1)
+	return func() { s.count(id, -1, -1) }
+}
+
+func (s *Service) count(id box.ID, running, inside int) {
 	now := s.Now()
 	s.active.mu.Lock()
 	defer s.active.mu.Unlock()
@@ -65,7 +72,8 @@ func (s *Service) count(id box.ID, n int) {
 		c = &calls{}
 		s.active.by[id] = c
 	}
-	c.running += n
+	c.running += running
+	c.inside += inside
 	c.last = now
 }
 
@@ -92,12 +100,12 @@ func (s *Service) Active(id box.ID) time.Time {
 	return c.last
 }
 
-// Busy says whether a call for the box is under way in this process.
+// Busy says whether a call that needs the box to run is under way in this process.
 func (s *Service) Busy(id box.ID) bool {
 	s.active.mu.Lock()
 	defer s.active.mu.Unlock()
 	c := s.active.by[id]
-	return c != nil && c.running > 0
+	return c != nil && c.inside > 0
 }
 
 // Forget drops what is remembered of boxes that are not among the living.

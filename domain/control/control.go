@@ -134,7 +134,7 @@ func (s *Service) enter(ctx context.Context, who Caller, id box.ID, call string)
 	if _, err := s.own(ctx, who, id); err != nil {
 		return nil, err
 	}
-	done = s.calling(id)
+	done = s.inside(id)
 	for {
 		if err = s.awake(ctx, who, id, call); err != nil {
 			break

@@ -55,7 +55,7 @@ func (s *Service) Exec(ctx context.Context, who Caller, r ExecRequest) (ExecResu
 	if _, err := s.own(ctx, who, r.Box); err != nil {
 		return ExecResult{}, err
 	}
-	defer s.calling(r.Box)()
+	defer s.inside(r.Box)()
 	start := box.StartExec{
 		Exec: s.NewID(), Replica: s.Replica, Cmd: red.clean(r.Cmd), Cwd: red.clean(r.Cwd), EnvNames: red.cleanAll(slices.Sorted(maps.Keys(r.Env))),
 		TimeoutMs: timeout.Milliseconds(), Background: r.Background, Note: red.clean(r.Note),

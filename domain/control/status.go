@@ -55,8 +55,18 @@ func (s *Service) status(ctx context.Context, id box.ID) (Status, error) {
 	if err != nil {
 		return Status{}, err
 	}
+	health := s.health(ctx, st)
+	if !health.OK && st.Phase == box.Running {
+		// It may have been frozen, or have ended, while it was asked.
+		if st, rev, err = s.Boxes.Load(ctx, box.StreamOf(id)); err != nil {
+			return Status{}, err
+		}
+		if st.Phase != box.Running {
+			health = s.health(ctx, st)
+		}
+	}
 	return Status{
-		State: st, Warning: warning, Revision: rev, Health: s.health(ctx, st), Steps: steps, FreezeAfter: s.FreezeAfter,
+		State: st, Warning: warning, Revision: rev, Health: health, Steps: steps, FreezeAfter: s.FreezeAfter,
 		TakeoverURL: s.Links.Page(id, s.Now()), SceneURL: s.Links.Scene(id, ""),
 	}, nil
 }

@@ -56,3 +56,22 @@ func TestStatusOfABoxThatHangs(t *testing.T) {
 		}
 	})
 }
+
+// Whoever asks how a box stands keeps it from being due for a freeze, and does not keep one
+// from happening that was decided; the answer is how the box stands then.
+func TestStatusWhileTheBoxFreezes(t *testing.T) {
+	h := open(t)
+	id := start(t, h, control.StartRequest{})
+	h.Guests.OnHealth(func(context.Context, box.ID) (control.Health, error) {
+		if h.Busy(id) || h.Active(id).IsZero() {
+			t.Errorf("busy %v, active %v", h.Busy(id), h.Active(id))
+		}
+		freeze(t, h, id)
+		reach(t, h, id, box.Suspended)
+		return control.Health{}, errors.New("it stands still")
+	})
+	st, err := h.Status(t.Context(), h.Tenant.Caller, id)
+	if err != nil || st.State.Phase != box.Suspended || st.Health.OK || st.Health.Detail != "the box is frozen; the next call that needs it wakes it up" {
+		t.Errorf("status %v %+v, %v", st.State.Phase, st.Health, err)
+	}
+}

@@ -14,7 +14,7 @@ func (s *Service) Wire(ctx context.Context, who Caller, id box.ID, service strin
 	if _, err := s.own(ctx, who, id); err != nil {
 		return Wiring{}, err
 	}
-	defer s.calling(id)()
+	defer s.inside(id)()
 	out, err := s.boxAwake(ctx, who, id, "wire", func() box.Command { return box.Wire{Service: service, Mode: mode, At: s.Now()} })
 	if err != nil {
 		return Wiring{}, s.cleanErr(ctx, who, err)

@@ -212,13 +212,14 @@ func holds(archive []byte, name, original string) error {
 // rest has the box frozen. Its programs were started before, and answer after.
 func (s *Story) rest(ctx context.Context) error {
 	err := s.show.step("nobody calls the box for a while: it freezes", func() (string, error) {
-		if err := s.Freeze(ctx, s.box.ID); err != nil {
-			return "", err
-		}
 		var out struct {
 			State string `json:"state"`
 		}
 		for end := time.Now().Add(30 * time.Second); out.State != "frozen"; time.Sleep(50 * time.Millisecond) {
+			// Like the policy, it asks again when a call came in between.
+			if err := s.Freeze(ctx, s.box.ID); err != nil {
+				return "", err
+			}
 			if err := s.Agent.Call(ctx, "sandbox_status", map[string]any{"id": s.box.ID}, &out); err != nil {
 				return "", err
 			}
