@@ -11,8 +11,10 @@ import (
 	"time"
 
 	"parallelsandbox/domain/box"
+	"parallelsandbox/domain/credit"
 	"parallelsandbox/domain/host"
 	"parallelsandbox/domain/ledger"
+	"parallelsandbox/domain/pricing"
 	"parallelsandbox/domain/tenant"
 	"parallelsandbox/schemas"
 	"parallelsandbox/schemas/schematest"
@@ -78,9 +80,42 @@ var goldens = map[string]any{
 	"host.joined/v1":          host.Joined{Host: "host-a", Driver: "gvisor", CPUs: 8, MemoryMB: 32768, At: at(0)},
 	"host.reclaim_noticed/v1": host.ReclaimNoticed{Reason: "terminate", Deadline: at(121), At: at(1)},
 	"host.lost/v1":            host.Lost{Reason: "no heartbeat for 1m0s", At: at(2)},
+	"pricing.book_published/v1": pricing.BookPublished{
+		Book: 2, From: april, Prices: map[pricing.Kind]pricing.Price{pricing.Box: {MicroUSD: 60000, MilliCredits: 6000, Per: 3600}},
+		Grants: map[string]int64{"free": 500000}, Low: 50000, CreditAt: 10000, Note: "spring prices", Approver: "ana", At: at(0),
+	},
+	"credit.granted/v1": credit.Granted{
+		Tenant: "acme", Bucket: bucket, Source: credit.Plan, Amount: 500000, Repaid: 1200, ExpiresAt: &april, Reference: "plan/2026-03/free/500000",
+		Month: "2026-03", Reason: "what plan free brings for the month", Approver: "ana", At: at(1),
+	},
+	"credit.debited/v1": credit.Debited{
+		Tenant: "acme", Box: string(id), Kind: pricing.Box, From: time.Date(2026, 3, 1, 9, 29, 0, 0, time.UTC), Quantity: 60, Unit: "second", Cost: 1000, Amount: 100,
+		Book: 1, Revision: 7, Drawn: []credit.Draw{{Bucket: bucket, Amount: 90}}, Owed: 10, Late: true, At: at(2),
+	},
+	"credit.expired/v1": credit.Expired{Tenant: "acme", Bucket: bucket, Amount: 420, ExpiredAt: time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC), At: at(3)},
+	"credit.refunded/v1": credit.Refunded{
+		Tenant: "acme", Bucket: "r2wc6mq5xz3tk7jv4apn", Amount: 100, Cost: 1000, Repaid: 10, Box: string(id), ExpiresAt: &april, Reference: "ticket-812",
+		Reason: "the host was slow", Approver: "ana", At: at(4),
+	},
+	"credit.withdrawn/v1": credit.Withdrawn{
+		Tenant: "acme", Amount: 1000, Drawn: []credit.Draw{{Bucket: bucket, Amount: 900}}, Owed: 100, Reference: "re_3Nf2", Reason: "the payment was refunded", Approver: "stripe", At: at(5),
+	},
+	"credit.low_noticed/v1": credit.LowNoticed{Tenant: "acme", Balance: 49900, Low: 50000, At: at(6)},
+	"credit.exhausted/v1":   credit.Exhausted{Tenant: "acme", Balance: -100, At: at(7)},
+	"credit.books_closed/v1": credit.BooksClosed{
+		Tenant: "acme", Month: "2026-02", Through: march, Owed: 5, References: map[string]string{"promo-1": bucket}, Low: true, Exhausted: true, At: at(8),
+		Buckets: []credit.Bucket{{ID: bucket, Source: credit.Promo, Granted: 1000, Left: 400, GrantedAt: time.Date(2026, 2, 3, 0, 0, 0, 0, time.UTC), ExpiresAt: &may}},
+		Grant:   credit.MonthGrant{Month: "2026-02", Amount: 500000},
+		Cursors: map[string]credit.Cursor{string(id): {Minute: march.Add(2 * time.Minute), Revision: 9, Newest: march.Add(150 * time.Second)}},
+		Totals:  credit.Totals{Granted: 501000, Refunded: 100, Debited: 600, Expired: 500000, Withdrawn: 105, Cost: 6000, Debits: 6},
+	},
 }
 
-var sets = [][]ledger.EventType{box.Events, tenant.Events, host.Events}
+const bucket = "b2wc6mq5xz3tk7jv4apn"
+
+var march, april, may = time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC), time.Date(2026, 4, 1, 0, 0, 0, 0, time.UTC), time.Date(2026, 5, 1, 0, 0, 0, 0, time.UTC)
+
+var sets = [][]ledger.EventType{box.Events, tenant.Events, host.Events, credit.Events, pricing.Events}
 
 // Every version of every event that there ever was has a schema and a sample that passes it, and
 // today's code reads the sample to exactly the value written down above.

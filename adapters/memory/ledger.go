@@ -6,6 +6,7 @@ package memory
 import (
 	"context"
 	"iter"
+	"slices"
 	"sync"
 
 	"parallelsandbox/domain/ledger"
@@ -61,6 +62,24 @@ func (l *Ledger) Read(ctx context.Context, s ledger.Stream, after ledger.Revisio
 		all, places := l.all, l.by[s]
 		l.mu.Unlock()
 		for _, i := range places[min(after, ledger.Revision(len(places))):] {
+			if err := ctx.Err(); err != nil {
+				yield(ledger.Record{}, err)
+				return
+			}
+			if !yield(all[i], nil) {
+				return
+			}
+		}
+	}
+}
+
+// ReadBackward implements ledger.BackwardReader.
+func (l *Ledger) ReadBackward(ctx context.Context, s ledger.Stream) iter.Seq2[ledger.Record, error] {
+	return func(yield func(ledger.Record, error) bool) {
+		l.mu.Lock()
+		all, places := l.all, l.by[s]
+		l.mu.Unlock()
+		for _, i := range slices.Backward(places) {
 			if err := ctx.Err(); err != nil {
 				yield(ledger.Record{}, err)
 				return

@@ -3,7 +3,8 @@
 //
 // Read rest.go for the routes and request.go for what every request goes through, then
 // problem.go for how a refusal looks, and one file for each group of routes: boxes.go,
-// history.go, sync.go, download.go, secrets.go, keys.go, probes.go. Every route is one
+// history.go, sync.go, download.go, secrets.go, keys.go, usage.go, credits.go, statement.go,
+// probes.go. Every route is one
 // use case of domain/control; schemas/openapi.yaml describes them and a test holds it to that.
 package rest
 
@@ -93,5 +94,11 @@ func routes(c Config) *chi.Mux {
 	r.Get("/v1/secrets", s.owned(s.listSecrets))
 	r.Put("/v1/secrets/{name}", s.owned(s.setSecret))
 	r.Delete("/v1/secrets/{name}", s.owned(s.removeSecret))
+
+	r.Get("/v1/usage", s.owned(s.getUsage))
+	r.Get("/v1/usage/totals", s.owned(s.getUsageTotals))
+	r.Get("/v1/credits", s.owned(s.getCredits))
+	r.Get("/v1/credits/movements", s.owned(s.getMovements))
+	r.Get("/v1/credits/statement", s.owned(s.getStatement))
 	return r
 }

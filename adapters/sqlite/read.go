@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"iter"
+	"math"
 	"time"
 
 	"parallelsandbox/domain/ledger"
@@ -18,7 +19,7 @@ const page = 256
 const columns = "position, stream, revision, id, type, version, at, meta, data"
 
 type readStmts struct {
-	stream, tail, head *sql.Stmt
+	stream, backward, tail, head *sql.Stmt
 }
 
 func (s *readStmts) prepare(db *sql.DB) (err error) {
@@ -27,6 +28,7 @@ func (s *readStmts) prepare(db *sql.DB) (err error) {
 		query string
 	}{
 		{&s.stream, "SELECT " + columns + " FROM events WHERE stream = ? AND revision > ? ORDER BY revision LIMIT ?"},
+		{&s.backward, "SELECT " + columns + " FROM events WHERE stream = ? AND revision < ? ORDER BY revision DESC LIMIT ?"},
 		{&s.tail, "SELECT " + columns + " FROM events WHERE position > ? AND position <= ? ORDER BY position LIMIT ?"},
 		{&s.head, "SELECT coalesce(max(position), 0) FROM events"},
 	} {
@@ -52,6 +54,28 @@ func (l *Ledger) Read(ctx context.Context, s ledger.Stream, after ledger.Revisio
 					return
 				}
 				at = r.Revision
+			}
+			if len(rs) < page {
+				return
+			}
+		}
+	}
+}
+
+// ReadBackward implements ledger.BackwardReader.
+func (l *Ledger) ReadBackward(ctx context.Context, s ledger.Stream) iter.Seq2[ledger.Record, error] {
+	return func(yield func(ledger.Record, error) bool) {
+		for before := int64(math.MaxInt64); ; {
+			rs, err := fetch(ctx, l.stmts.backward, string(s), before, page)
+			if err != nil {
+				yield(ledger.Record{}, fmt.Errorf("read %s backward: %w", s, err))
+				return
+			}
+			for _, r := range rs {
+				if !yield(r, nil) {
+					return
+				}
+				before = int64(r.Revision)
 			}
 			if len(rs) < page {
 				return

@@ -31,6 +31,7 @@ var Activities = []Activity{
 	{"history", false, false},
 	{"at", false, false},
 	{"page", false, false},
+	{"usage", false, false},
 	{"download", false, false},
 }
 

@@ -91,6 +91,10 @@ var theCalls = map[string]func(*testing.T, *resting) error{
 		_, _, err := r.BoxAt(t.Context(), r.Tenant.Caller, r.id, control.Moment{})
 		return err
 	},
+	"usage": func(t *testing.T, r *resting) error {
+		_, err := r.UsageOf(t.Context(), r.Tenant.Caller, control.UsageQuery{Box: r.id})
+		return err
+	},
 	"page": func(t *testing.T, r *resting) error {
 		_, err := r.Page(t.Context(), controltest.ParsePage(t, r.Links.Page(r.id, r.Now())))
 		return err
@@ -164,6 +168,7 @@ func TestEveryCallAboutABoxIsInTheTable(t *testing.T) {
 		"DialScene", "Active", "Busy",
 	}
 	methods := map[string]string{
+		"UsageOf": "usage", "UsageSums": "usage",
 		"Exec": "exec", "Sync": "sync", "Get": "get", "Wire": "wire", "Scene": "scene", "Status": "status", "Stop": "stop",
 		"History": "history", "BoxAt": "at", "Page": "page", "OpenDownload": "download",
 	}

@@ -48,10 +48,13 @@ type Parts struct {
 	Boxes   *Boxes
 	Tenants *Tenants
 	Hosts   *Hosts
+	Credits *Credits
+	Prices  *Prices
 	Guests  Guests
 	Vault   Vault
 	Blobs   Blobs
 	Views   Views
+	Usage   Usage
 	Links   *Links
 	Log     *slog.Logger
 
@@ -193,7 +196,9 @@ func (s *Service) awake(ctx context.Context, who Caller, id box.ID, call string)
 		case st.Phase == box.Starting:
 			_, err = s.await(ctx, id, s.StartWithin, func(st box.State) bool { return st.Phase != box.Starting })
 		case st.Phase.Suspended():
-			err = s.wake(ctx, who, id, call)
+			if err = s.solvent(ctx, who.Tenant); err == nil {
+				err = s.wake(ctx, who, id, call)
+			}
 		default:
 			return box.Usable(st)
 		}

@@ -9,6 +9,7 @@ import (
 
 	"parallelsandbox/domain/box"
 	"parallelsandbox/domain/ledger"
+	"parallelsandbox/domain/money"
 )
 
 // Guests reaches the agent program inside running boxes. Errors are faults: Unavailable
@@ -114,6 +115,10 @@ type Views interface {
 	OpenExecs(ctx context.Context, replica string) ([]OpenExec, error)
 	// Spares lists the spares that wait on a host with an image, oldest first.
 	Spares(ctx context.Context, host, image string) ([]box.ID, error)
+	// Movements lists the steps between two moments to a tenant's balance, and the balance
+	// before the first.
+	Movements(ctx context.Context, tenant string, from, until time.Time) (before money.Milli, all []Movement, err error)
+	Spent(ctx context.Context, id box.ID) (Spent, error)
 	// KeyByHash returns ok false when no such key was ever issued.
 	KeyByHash(ctx context.Context, hash string) (row KeyRow, ok bool, err error)
 }

@@ -48,6 +48,17 @@ type Moment struct {
 	Time     time.Time
 }
 
+// holds says whether an event had happened by then.
+func (m Moment) holds(r ledger.Record) bool {
+	switch {
+	case m.Revision > 0:
+		return r.Revision <= m.Revision
+	case !m.Time.IsZero():
+		return !r.At.After(m.Time)
+	}
+	return true
+}
+
 // BoxAt folds a box's history up to a moment: the state as it was then.
 func (s *Service) BoxAt(ctx context.Context, who Caller, id box.ID, m Moment) (box.State, ledger.Revision, error) {
 	if st, err := s.own(ctx, who, id); err != nil {
@@ -62,16 +73,7 @@ func (s *Service) BoxAt(ctx context.Context, who Caller, id box.ID, m Moment) (b
 
 // FoldBox folds a box's history up to a moment.
 func FoldBox(ctx context.Context, boxes *Boxes, id box.ID, m Moment) (box.State, ledger.Revision, error) {
-	keep := func(r ledger.Record) bool {
-		switch {
-		case m.Revision > 0:
-			return r.Revision <= m.Revision
-		case !m.Time.IsZero():
-			return !r.At.After(m.Time)
-		}
-		return true
-	}
-	st, rev, err := boxes.LoadUntil(ctx, box.StreamOf(id), keep)
+	st, rev, err := boxes.LoadUntil(ctx, box.StreamOf(id), m.holds)
 	if err == nil && st.Phase == box.Absent {
 		return st, rev, box.ErrUnknown // it never was, or did not exist yet
 	}

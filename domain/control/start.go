@@ -70,13 +70,16 @@ func (s *Service) Start(ctx context.Context, who Caller, r StartRequest) (Starte
 }
 
 // mayPlace says why there is no room for a new box, or nil. Whoever repeats a start is
-// given the box there is, also when its host takes no other.
+// given the box there is, also when its host takes no other or nothing is left to pay with.
 func (s *Service) mayPlace(ctx context.Context, who Caller, key string) error {
 	h, _, err := s.Hosts.Load(ctx, host.StreamOf(s.Host))
 	if err != nil {
 		return err
 	}
 	full := h.Takes()
+	if full == nil {
+		full = s.solvent(ctx, who.Tenant)
+	}
 	if full == nil {
 		return nil
 	}

@@ -11,6 +11,9 @@ type Decider[C, S, E any] struct {
 	Initial S
 	Decide  func(S, C) ([]E, error)
 	Evolve  func(S, E) S
+	// Carries says that an event holds the whole state, so that nothing before it need be
+	// read. Nil for an aggregate that has no such event.
+	Carries func(E) bool
 }
 
 // Fold replays events onto a state.

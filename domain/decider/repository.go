@@ -13,6 +13,7 @@ import (
 type Store interface {
 	ledger.Appender
 	ledger.Reader
+	ledger.BackwardReader
 }
 
 // attempts bounds how often a command is decided again after somebody in another
@@ -83,7 +84,10 @@ func (r *Repository[C, S, E]) Execute(ctx context.Context, s ledger.Stream, cmd 
 func (r *Repository[C, S, E]) Load(ctx context.Context, s ledger.Stream) (S, ledger.Revision, error) {
 	f, ok := r.cache.get(s)
 	if !ok {
-		f = folded[S]{state: r.decider.Initial}
+		var err error
+		if f, err = r.first(ctx, s); err != nil {
+			return f.state, f.at, err
+		}
 	}
 	after := f.at
 	for rec, err := range r.store.Read(ctx, s, f.at) {
@@ -95,10 +99,32 @@ func (r *Repository[C, S, E]) Load(ctx context.Context, s ledger.Stream) (S, led
 		}
 		f.at = rec.Revision
 	}
-	if f.at > after {
+	if f.at > after || !ok && f.at > 0 {
 		r.cache.put(s, f)
 	}
 	return f.state, f.at, nil
+}
+
+// first is where the fold of a stream begins that is not in the cache: at its beginning, or
+// at the newest event that holds the whole state.
+func (r *Repository[C, S, E]) first(ctx context.Context, s ledger.Stream) (folded[S], error) {
+	f := folded[S]{state: r.decider.Initial}
+	if r.decider.Carries == nil {
+		return f, nil
+	}
+	for rec, err := range r.store.ReadBackward(ctx, s) {
+		if err != nil {
+			return f, fmt.Errorf("read %s backward: %w", s, err)
+		}
+		e, err := r.decode(rec)
+		if err != nil {
+			return f, err
+		}
+		if r.decider.Carries(e) {
+			return folded[S]{r.decider.Evolve(f.state, e), rec.Revision}, nil
+		}
+	}
+	return f, nil
 }
 
 // LoadUntil folds a stream as far as keep says yes, from its beginning: the state as
@@ -121,15 +147,23 @@ func (r *Repository[C, S, E]) LoadUntil(ctx context.Context, s ledger.Stream, ke
 }
 
 func (r *Repository[C, S, E]) evolve(state S, rec ledger.Record) (S, error) {
+	e, err := r.decode(rec)
+	if err != nil {
+		return state, err
+	}
+	return r.decider.Evolve(state, e), nil
+}
+
+func (r *Repository[C, S, E]) decode(rec ledger.Record) (e E, err error) {
 	v, err := r.codec.Decode(rec.Entry)
 	if err != nil {
-		return state, fmt.Errorf("%s at %d: %w", rec.Stream, rec.Revision, err)
+		return e, fmt.Errorf("%s at %d: %w", rec.Stream, rec.Revision, err)
 	}
 	e, ok := v.(E)
 	if !ok {
-		return state, fmt.Errorf("stream %s holds a foreign event %T", rec.Stream, v)
+		return e, fmt.Errorf("stream %s holds a foreign event %T", rec.Stream, v)
 	}
-	return r.decider.Evolve(state, e), nil
+	return e, nil
 }
 
 func (r *Repository[C, S, E]) encode(state S, events []E, stamp Stamp[S]) ([]ledger.Entry, error) {

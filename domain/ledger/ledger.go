@@ -71,6 +71,12 @@ type Reader interface {
 	Read(ctx context.Context, s Stream, after Revision) iter.Seq2[Record, error]
 }
 
+// BackwardReader reads one stream from its newest event back to the first, and costs what is
+// taken of it.
+type BackwardReader interface {
+	ReadBackward(ctx context.Context, s Stream) iter.Seq2[Record, error]
+}
+
 // Tailer reads everything in order of position and stops at the end it saw.
 type Tailer interface {
 	Tail(ctx context.Context, after Position) iter.Seq2[Record, error]
@@ -88,6 +94,7 @@ type Watcher interface {
 type Ledger interface {
 	Appender
 	Reader
+	BackwardReader
 	Tailer
 	Watcher
 }

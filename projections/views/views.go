@@ -7,21 +7,29 @@ import (
 	"errors"
 	"log/slog"
 	"sync"
+	"time"
 
 	"parallelsandbox/domain/box"
 	"parallelsandbox/domain/control"
 	"parallelsandbox/domain/host"
 	"parallelsandbox/domain/ledger"
+	"parallelsandbox/domain/money"
 	"parallelsandbox/domain/policy"
 	"parallelsandbox/projections"
 	"parallelsandbox/projections/boxes"
+	"parallelsandbox/projections/credits"
 	"parallelsandbox/projections/history"
 	"parallelsandbox/projections/hosts"
 	"parallelsandbox/projections/keys"
+	"parallelsandbox/projections/metering"
+	"parallelsandbox/projections/usage"
 	"parallelsandbox/projections/wiring"
 )
 
-var _ control.Views = (*Views)(nil)
+var (
+	_ control.Views = (*Views)(nil)
+	_ control.Usage = (*Views)(nil)
+)
 
 // Store keeps the rows, and lets them be read.
 type Store interface {
@@ -38,7 +46,7 @@ type Views struct {
 
 // All declares every read model.
 func All() []*projections.Projection {
-	return []*projections.Projection{boxes.New(), history.New(), hosts.New(), keys.New(), wiring.New()}
+	return []*projections.Projection{boxes.New(), credits.New(), history.New(), hosts.New(), keys.New(), metering.New(), usage.New(), wiring.New()}
 }
 
 // New returns the read models of a ledger. They stand still until Run.
@@ -139,4 +147,32 @@ func (v *Views) Wiring(ctx context.Context, id box.ID, revision int) (w control.
 		return wiring.Now(ctx, v.q, id)
 	}
 	return wiring.At(ctx, v.q, id, revision)
+}
+
+// Movements implements control.Views.
+func (v *Views) Movements(ctx context.Context, tenant string, from, until time.Time) (money.Milli, []control.Movement, error) {
+	return credits.Movements(ctx, v.q, tenant, from, until)
+}
+
+// Accounts lists every tenant that ever had credits.
+func (v *Views) Accounts(ctx context.Context) ([]string, error) { return credits.Accounts(ctx, v.q) }
+
+// Spent implements control.Views.
+func (v *Views) Spent(ctx context.Context, id box.ID) (control.Spent, error) {
+	return usage.Spent(ctx, v.q, id)
+}
+
+// Rows implements control.Usage.
+func (v *Views) Rows(ctx context.Context, q control.UsageQuery) ([]control.UsageRow, error) {
+	return usage.Rows(ctx, v.q, q)
+}
+
+// Sums implements control.Usage.
+func (v *Views) Sums(ctx context.Context, q control.UsageQuery, by control.UsageGroup) ([]control.UsageSum, error) {
+	return usage.Sums(ctx, v.q, q, by)
+}
+
+// Unsettled lists what has been used and may not be debited yet.
+func (v *Views) Unsettled(ctx context.Context) ([]policy.Unsettled, error) {
+	return metering.Unsettled(ctx, v.q)
 }

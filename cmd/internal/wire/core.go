@@ -58,7 +58,8 @@ func OpenCore(ctx context.Context, c Config, at addresses) (core *Core, err erro
 	}
 	core.sessionKey = []byte(sessions)
 	core.Use = control.New(control.Parts{
-		Ledger: core.Ledger, Boxes: core.Boxes, Tenants: core.Tenants, Hosts: core.Hosts, Guests: core.Agents, Vault: core.Vault, Blobs: core.Blobs, Views: core.Views,
+		Ledger: core.Ledger, Boxes: core.Boxes, Tenants: core.Tenants, Hosts: core.Hosts, Credits: core.Credits, Prices: core.Prices,
+		Guests: core.Agents, Vault: core.Vault, Blobs: core.Blobs, Views: core.Views, Usage: core.Views,
 		Links: &control.Links{Secret: []byte(links), APIBase: at.api, AppBase: at.app, SceneHost: at.sceneHost, SceneHTTP: at.sceneHTTP},
 		Log:   logger(c.Log, "control"), Now: now, NewID: NewID, Token: Token,
 		Host: core.Host, Image: c.Image, Replica: string(core.Host), StartWithin: c.StartWithin, FreezeAfter: c.FreezeAfter,
@@ -122,6 +123,20 @@ func (core *Core) spares(c Config) *policy.Spares {
 			return core.Views.Pool(ctx, string(core.Host), c.Image)
 		},
 		Log: logger(c.Log, "spares"), Now: now, NewID: NewID,
+	}
+}
+
+// meter is the policy that debits what boxes use.
+func (core *Core) meter(c Config) *policy.Meter {
+	return &policy.Meter{
+		Credits: core.Credits, Prices: core.Prices, Tenants: core.Tenants, Boxes: core.Boxes,
+		Unsettled: func(ctx context.Context) ([]policy.Unsettled, error) {
+			if err := core.Settled(ctx); err != nil {
+				return nil, err
+			}
+			return core.Views.Unsettled(ctx)
+		},
+		Accounts: core.Views.Accounts, Log: logger(c.Log, "meter"), Now: now, NewID: NewID,
 	}
 }
 

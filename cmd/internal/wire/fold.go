@@ -6,14 +6,17 @@ import (
 	"strings"
 
 	"parallelsandbox/domain/box"
+	"parallelsandbox/domain/credit"
 	"parallelsandbox/domain/host"
 	"parallelsandbox/domain/ledger"
+	"parallelsandbox/domain/pricing"
 	"parallelsandbox/domain/tenant"
 )
 
 // Foldable checks that this program can read every event and fold it onto its stream.
 func (s *Stores) Foldable(ctx context.Context) error {
 	boxes, tenants, hosts := map[ledger.Stream]box.State{}, map[ledger.Stream]tenant.State{}, map[ledger.Stream]host.State{}
+	credits, prices := map[ledger.Stream]credit.State{}, pricing.State{}
 	for r, err := range s.Ledger.Tail(ctx, 0) {
 		if err != nil {
 			return err
@@ -30,6 +33,10 @@ func (s *Stores) Foldable(ctx context.Context) error {
 			tenants[r.Stream] = tenant.Evolve(tenants[r.Stream], e)
 		case host.Event:
 			hosts[r.Stream] = host.Evolve(hosts[r.Stream], e)
+		case credit.Event:
+			credits[r.Stream] = credit.Evolve(credits[r.Stream], e)
+		case pricing.Event:
+			prices = pricing.Evolve(prices, e)
 		}
 		if own, _, _ := strings.Cut(r.Type, "."); own != kind {
 			return fmt.Errorf("position %d: a %s event on the stream %s", r.Position, r.Type, r.Stream)

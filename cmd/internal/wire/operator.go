@@ -5,7 +5,10 @@ import (
 	"time"
 
 	"parallelsandbox/domain/control"
+	"parallelsandbox/domain/decider"
 	"parallelsandbox/domain/fault"
+	"parallelsandbox/domain/ledger"
+	"parallelsandbox/domain/pricing"
 	"parallelsandbox/domain/tenant"
 )
 
@@ -21,7 +24,7 @@ type Operator struct {
 
 // NewOperator works on open stores.
 func NewOperator(s *Stores) *Operator {
-	return &Operator{stores: s, use: control.New(control.Parts{Ledger: s.Ledger, Tenants: s.Tenants, Now: now, NewID: NewID, Token: Token})}
+	return &Operator{stores: s, use: control.New(control.Parts{Ledger: s.Ledger, Tenants: s.Tenants, Credits: s.Credits, Prices: s.Prices, Now: now, NewID: NewID, Token: Token})}
 }
 
 // NewKey issues a key, and registers the tenant first if there is none of that name.
@@ -59,6 +62,16 @@ func (o *Operator) Keys(ctx context.Context, id tenant.ID) ([]control.Key, error
 // RevokeKey ends a key at once, also in a service that is running.
 func (o *Operator) RevokeKey(ctx context.Context, id tenant.ID, key string) error {
 	return o.use.RevokeKey(ctx, control.Caller{Tenant: id}, key)
+}
+
+// FirstPrices puts the default book of prices on a ledger that has none.
+func (o *Operator) FirstPrices(ctx context.Context) error {
+	_, err := o.stores.Prices.Execute(ctx, pricing.Stream, pricing.PublishFirst{Draft: pricing.Default, At: now()}, operator[pricing.State]())
+	return err
+}
+
+func operator[S any]() decider.Stamp[S] {
+	return control.Stamp[S](ledger.Actor{System: "operator"}, now, NewID)
 }
 
 // First makes the first tenant and its key on a ledger that has none, and returns an

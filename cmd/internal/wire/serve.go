@@ -40,6 +40,9 @@ func Start(ctx context.Context, c Config) (run *Running, err error) {
 // open starts the machines, closes what an earlier process left, and opens the doors last.
 func (r *Running) open(ctx context.Context, l net.Listener) (err error) {
 	c := r.config
+	if err := NewOperator(r.Stores).FirstPrices(ctx); err != nil {
+		return fmt.Errorf("first book of prices: %w", err)
+	}
 	if r.First, err = NewOperator(r.Stores).First(ctx); err != nil {
 		return fmt.Errorf("first tenant: %w", err)
 	}
@@ -71,6 +74,7 @@ func (r *Running) open(ctx context.Context, l net.Listener) (err error) {
 	}
 	r.opened.add(background(ctx, c.Log, "slots", r.slots(c).Run))
 	r.opened.add(background(ctx, c.Log, "idle", r.idle(c).Run))
+	r.opened.add(background(ctx, c.Log, "meter", r.meter(c).Run))
 	r.opened.add(background(ctx, c.Log, "downloads", func(ctx context.Context) error { return r.sweepBlobs(ctx, c) }))
 	handler, done, err := doors(c, r.Core, d)
 	if err != nil {

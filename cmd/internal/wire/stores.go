@@ -11,9 +11,11 @@ import (
 	"parallelsandbox/adapters/sqlite"
 	"parallelsandbox/domain/box"
 	"parallelsandbox/domain/control"
+	"parallelsandbox/domain/credit"
 	"parallelsandbox/domain/decider"
 	"parallelsandbox/domain/host"
 	"parallelsandbox/domain/ledger"
+	"parallelsandbox/domain/pricing"
 	"parallelsandbox/domain/tenant"
 )
 
@@ -21,7 +23,9 @@ import (
 const folds = 4096
 
 // Codec knows every event of the product.
-func Codec() (*ledger.Codec, error) { return ledger.NewCodec(box.Events, tenant.Events, host.Events) }
+func Codec() (*ledger.Codec, error) {
+	return ledger.NewCodec(box.Events, tenant.Events, host.Events, credit.Events, pricing.Events)
+}
 
 // Stores is the ledger and what commands need of it.
 type Stores struct {
@@ -30,6 +34,8 @@ type Stores struct {
 	Boxes   *control.Boxes
 	Tenants *control.Tenants
 	Hosts   *control.Hosts
+	Credits *control.Credits
+	Prices  *control.Prices
 }
 
 // OpenStores opens the ledger of a data directory for reading and appending, and makes
@@ -63,6 +69,8 @@ func openStores(c Config, open func(string) (*sqlite.Ledger, error)) (*Stores, e
 		Boxes:   decider.NewRepository(led, codec, box.Decider, folds),
 		Tenants: decider.NewRepository(led, codec, tenant.Decider, folds),
 		Hosts:   decider.NewRepository(led, codec, host.Decider, folds),
+		Credits: decider.NewRepository(led, codec, credit.Decider, folds),
+		Prices:  decider.NewRepository(led, codec, pricing.Decider, 1),
 	}, nil
 }
 

@@ -19,9 +19,11 @@ import (
 
 	"parallelsandbox/domain/box"
 	"parallelsandbox/domain/control"
+	"parallelsandbox/domain/credit"
 	"parallelsandbox/domain/decider"
 	"parallelsandbox/domain/host"
 	"parallelsandbox/domain/ledger"
+	"parallelsandbox/domain/pricing"
 	"parallelsandbox/domain/tenant"
 )
 
@@ -89,7 +91,7 @@ func Restarted(replica string) Option {
 // NewCodec knows every event of the domain.
 func NewCodec(t testing.TB) *ledger.Codec {
 	t.Helper()
-	codec, err := ledger.NewCodec(box.Events, tenant.Events, host.Events)
+	codec, err := ledger.NewCodec(box.Events, tenant.Events, host.Events, credit.Events, pricing.Events)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,14 +124,17 @@ func New(t testing.TB, led ledger.Ledger, opts ...Option) *Harness {
 		Boxes:   decider.NewRepository(led, h.Codec, box.Decider, 1024),
 		Tenants: decider.NewRepository(led, h.Codec, tenant.Decider, 1024),
 		Hosts:   decider.NewRepository(led, h.Codec, host.Decider, 16),
+		Credits: decider.NewRepository(led, h.Codec, credit.Decider, 1024),
+		Prices:  decider.NewRepository(led, h.Codec, pricing.Decider, 1),
 		Guests:  h.Guests, Vault: h.Vault, Blobs: h.Blobs,
-		Views: cfg.views(led, h.Codec), Links: NewLinks(),
+		Views: cfg.views(led, h.Codec), Usage: NewOracle(led, h.Codec), Links: NewLinks(),
 		Log: slog.New(slog.NewTextHandler(&h.logs, nil)),
 		Now: h.Clock.Now, NewID: ids.ID, Token: tokens.Token,
 		Host: Host, Image: Image, Replica: cfg.replica, StartWithin: cfg.startWithin,
 	})
 	h.Worker = newWorker(t, led, h.Codec, h.Guests, h.Clock)
 	if !cfg.restarted {
+		h.publish(t)
 		h.TellHost(t, host.Join{Host: Host, Driver: "fake", CPUs: 1, MemoryMB: 1, At: h.Clock.Now()})
 		h.Tenant = h.account(t, "acme", "Acme")
 		h.Other = h.account(t, "globex", "Globex")
@@ -146,6 +151,16 @@ func (h *Harness) TellHost(t testing.TB, cmd host.Command) {
 	if _, err := h.Hosts.Execute(context.Background(), host.StreamOf(Host), cmd, func(_ host.State, e *ledger.Entry) {
 		e.ID, e.At = h.hostIDs.ID(), h.Clock.Now()
 	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// publish puts the first book of prices on the ledger.
+func (h *Harness) publish(t testing.TB) {
+	t.Helper()
+	_, err := h.Prices.Execute(context.Background(), pricing.Stream, pricing.PublishFirst{Draft: pricing.Default, At: h.Clock.Now()},
+		control.Stamp[pricing.State](ledger.Actor{System: "test"}, h.Clock.Now, h.NewID))
+	if err != nil {
 		t.Fatal(err)
 	}
 }

@@ -39,6 +39,7 @@ func Run(t *testing.T, open Opener, caps Caps) {
 		{"ManyWritersAllLand", many},
 		{"ConflictsDoNotFailNeighbours", neighbours},
 		{"ReadIsInOrderAfterARevision", readAfter},
+		{"ReadBackwardBeginsAtTheNewest", readBackward},
 		{"TailIsInOrderAfterAPosition", tailAfter},
 		{"TailStopsAtTheEndItSaw", tailEnds},
 		{"LongHistoriesAreReadWhole", long},

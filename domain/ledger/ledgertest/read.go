@@ -25,6 +25,29 @@ func readAfter(t *testing.T, l ledger.Ledger) {
 	want(t, "after a reader stopped early", stream(t, l, "box-a", 0), 1, 2, 3, 4, 5)
 }
 
+func readBackward(t *testing.T, l ledger.Ledger) {
+	const all = 700 // more than any adapter fetches at once
+	mustAppend(t, l, "box-a", 0, entries(1, all)...)
+	mustAppend(t, l, "box-b", 0, entry(9))
+	next := all
+	for r, err := range l.ReadBackward(t.Context(), "box-a") {
+		if err != nil || r.Stream != "box-a" || r.Revision != ledger.Revision(next) || number(t, r) != next {
+			t.Fatalf("got %s@%d where revision %d comes next, %v", r.Stream, r.Revision, next, err)
+		}
+		next--
+	}
+	if next != 0 {
+		t.Errorf("%d events were not read", next)
+	}
+	for r, err := range l.ReadBackward(t.Context(), "box-nobody") {
+		t.Errorf("an empty stream holds %v, %v", r, err)
+	}
+	for range l.ReadBackward(t.Context(), "box-a") {
+		break // a reader may stop early
+	}
+	want(t, "after a reader stopped early", stream(t, l, "box-b", 0), 9)
+}
+
 func tailAfter(t *testing.T, l ledger.Ledger) {
 	at := map[ledger.Stream]ledger.Revision{}
 	for n, s := range []ledger.Stream{"box-a", "tenant-b", "box-a", "credit-c"} {

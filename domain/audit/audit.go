@@ -1,0 +1,117 @@
+package audit
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"parallelsandbox/domain/box"
+	"parallelsandbox/domain/credit"
+	"parallelsandbox/domain/ledger"
+	"parallelsandbox/domain/pricing"
+	"parallelsandbox/domain/tenant"
+)
+
+// Difference is a figure on the ledger that is not what it should be, or one that is missing.
+type Difference struct {
+	Position ledger.Position `json:"position,omitempty"` // 0 for what is missing
+	Stream   ledger.Stream   `json:"stream"`
+	What     string          `json:"what"`
+}
+
+func (d Difference) String() string {
+	if d.Position == 0 {
+		return fmt.Sprintf("%s: %s", d.Stream, d.What)
+	}
+	return fmt.Sprintf("position %d, %s: %s", d.Position, d.Stream, d.What)
+}
+
+// Report is what an audit found.
+type Report struct {
+	Position    ledger.Position `json:"position"` // of the last event that was read
+	Accounts    int             `json:"accounts"`
+	Boxes       int             `json:"boxes"`
+	Debits      int64           `json:"debits"`
+	Seconds     int64           `json:"seconds"` // of box time that was debited
+	Differences []Difference    `json:"differences"`
+}
+
+// settledWithin is how long after it was used something may be without a debit.
+const settledWithin = 5 * time.Minute
+
+// auditor is an audit under way.
+type auditor struct {
+	Report
+	prices   pricing.State
+	boxes    map[box.ID]*used
+	accounts map[ledger.Stream]*credit.State
+	plans    map[string]tenant.Plan
+	newest   time.Time // moment of any event
+	at       ledger.Record
+}
+
+// Audit computes every debit once more from the streams of the boxes and the book of prices
+// that was in force, every draw from the buckets, and every balance; and looks for usage that
+// was not debited.
+func Audit(ctx context.Context, src ledger.Tailer, codec *ledger.Codec) (Report, error) {
+	a := auditor{boxes: map[box.ID]*used{}, accounts: map[ledger.Stream]*credit.State{}, plans: map[string]tenant.Plan{}}
+	a.Differences = []Difference{}
+	for r, err := range src.Tail(ctx, 0) {
+		if err != nil {
+			return a.Report, err
+		}
+		v, err := codec.Decode(r.Entry)
+		if err != nil {
+			return a.Report, fmt.Errorf("position %d: %w", r.Position, err)
+		}
+		a.at, a.Position = r, r.Position
+		if r.At.After(a.newest) {
+			a.newest = r.At
+		}
+		a.take(v)
+	}
+	for _, id := range slices.Sorted(maps.Keys(a.boxes)) {
+		a.unsettled(id, a.boxes[id])
+	}
+	a.Accounts, a.Boxes = len(a.accounts), len(a.boxes)
+	return a.Report, nil
+}
+
+func (a *auditor) take(v any) {
+	switch e := v.(type) {
+	case pricing.Event:
+		a.prices = pricing.Evolve(a.prices, e)
+	case tenant.Registered:
+		a.plans[string(e.Tenant)] = e.Plan
+	case tenant.PlanChanged:
+		a.plans[strings.TrimPrefix(string(a.at.Stream), string(tenant.StreamOf("")))] = e.Plan
+	case box.Event:
+		id := box.ID(strings.TrimPrefix(string(a.at.Stream), string(box.StreamOf(""))))
+		if a.boxes[id] == nil {
+			a.boxes[id] = newUsed(id)
+		}
+		a.boxes[id].seen(e, a.at.Revision)
+	case credit.Event:
+		st := a.accounts[a.at.Stream]
+		if st == nil {
+			st = new(credit.State)
+			a.accounts[a.at.Stream] = st
+		}
+		a.money(*st, e)
+		*st = credit.Evolve(*st, e)
+		a.sums(*st)
+	}
+}
+
+// differ notes a difference at the event that is looked at.
+func (a *auditor) differ(format string, args ...any) {
+	a.Differences = append(a.Differences, Difference{a.at.Position, a.at.Stream, fmt.Sprintf(format, args...)})
+}
+
+// missing notes something that is not there.
+func (a *auditor) missing(s ledger.Stream, format string, args ...any) {
+	a.Differences = append(a.Differences, Difference{Stream: s, What: fmt.Sprintf(format, args...)})
+}

@@ -1,0 +1,212 @@
+package controltest
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"parallelsandbox/domain/box"
+	"parallelsandbox/domain/control"
+	"parallelsandbox/domain/credit"
+	"parallelsandbox/domain/ledger"
+	"parallelsandbox/domain/metering"
+	"parallelsandbox/domain/money"
+	"parallelsandbox/domain/policy"
+	"parallelsandbox/domain/pricing"
+)
+
+// credits gives every event of credits to take.
+func (o *Oracle) credits(ctx context.Context, take func(ledger.Record, credit.Event)) error {
+	for r, err := range o.ledger.Tail(ctx, 0) {
+		if err != nil {
+			return err
+		}
+		v, err := o.codec.Decode(r.Entry)
+		if err != nil {
+			return err
+		}
+		if e, ok := v.(credit.Event); ok {
+			take(r, e)
+		}
+	}
+	return nil
+}
+
+// Rows implements control.Usage.
+func (o *Oracle) Rows(ctx context.Context, q control.UsageQuery) ([]control.UsageRow, error) {
+	rows := []control.UsageRow{}
+	err := o.credits(ctx, func(r ledger.Record, e credit.Event) {
+		if d, ok := e.(credit.Debited); ok && chosen(q, d) && r.Position > q.After && len(rows) < q.Limit {
+			rows = append(rows, control.UsageRow{
+				Position: r.Position, Box: box.ID(d.Box), Kind: d.Kind, Quantity: d.Quantity, Unit: d.Unit, Cost: d.Cost, Credits: d.Amount,
+				At: d.From, Book: d.Book, Late: d.Late, SettledAt: d.At,
+			})
+		}
+	})
+	return rows, err
+}
+
+func chosen(q control.UsageQuery, d credit.Debited) bool {
+	return d.Tenant == q.Tenant && (q.Box == "" || string(q.Box) == d.Box) && (q.Kind == "" || q.Kind == d.Kind) &&
+		(q.From.IsZero() || !d.From.Before(q.From)) && (q.Until.IsZero() || d.From.Before(q.Until))
+}
+
+// Sums implements control.Usage.
+func (o *Oracle) Sums(ctx context.Context, q control.UsageQuery, by control.UsageGroup) ([]control.UsageSum, error) {
+	sums := []control.UsageSum{}
+	err := o.credits(ctx, func(_ ledger.Record, e credit.Event) {
+		d, ok := e.(credit.Debited)
+		if !ok || !chosen(q, d) {
+			return
+		}
+		group := map[control.UsageGroup]string{control.ByBox: d.Box, control.ByDay: d.From.Format(time.DateOnly)}[by]
+		i := slices.IndexFunc(sums, func(s control.UsageSum) bool { return s.Group == group && s.Kind == d.Kind })
+		if i < 0 {
+			i, sums = len(sums), append(sums, control.UsageSum{Group: group, Kind: d.Kind})
+		}
+		s := &sums[i]
+		s.Events, s.Quantity, s.Cost, s.Credits = s.Events+1, s.Quantity+d.Quantity, s.Cost+d.Cost, s.Credits+d.Amount
+	})
+	slices.SortFunc(sums, func(a, b control.UsageSum) int {
+		return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.Kind, b.Kind))
+	})
+	return sums, err
+}
+
+// Spent implements control.Views.
+func (o *Oracle) Spent(ctx context.Context, id box.ID) (s control.Spent, err error) {
+	err = o.credits(ctx, func(_ ledger.Record, e credit.Event) {
+		if d, ok := e.(credit.Debited); ok && d.Box == string(id) {
+			s.Cost, s.Credits = s.Cost+d.Cost, s.Credits+d.Amount
+			if d.Kind == pricing.Box {
+				s.Seconds += d.Quantity
+			}
+		}
+	})
+	return s, err
+}
+
+// Movements implements control.Views.
+func (o *Oracle) Movements(ctx context.Context, tenant string, from, until time.Time) (before money.Milli, all []control.Movement, err error) {
+	type keyed struct {
+		control.Movement
+		key string
+	}
+	var found []keyed
+	err = o.credits(ctx, func(r ledger.Record, e credit.Event) {
+		if r.Stream != credit.StreamOf(tenant) {
+			return
+		}
+		m, ok := movement(e)
+		if !ok {
+			return
+		}
+		m.Position, m.Events = r.Position, 1
+		k := keyed{m, fmt.Sprintf("%020d", r.Position)}
+		if m.Kind != "" {
+			k.key = m.Box + "/" + string(m.Kind)
+			if i := slices.IndexFunc(found, func(o keyed) bool { return o.key == k.key && o.At.Equal(k.At) }); i >= 0 {
+				o := &found[i]
+				o.Amount, o.Cost, o.Quantity, o.Events, o.Position = o.Amount+m.Amount, o.Cost+m.Cost, o.Quantity+m.Quantity, o.Events+1, r.Position
+				return
+			}
+		}
+		found = append(found, k)
+	})
+	slices.SortFunc(found, func(a, b keyed) int { return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.key, b.key)) })
+	all = []control.Movement{}
+	var balance money.Milli
+	for _, k := range found {
+		if !until.IsZero() && !k.At.Before(until) {
+			break
+		}
+		balance += k.Amount
+		if k.At.Before(from) {
+			before = balance
+			continue
+		}
+		k.Balance = balance
+		all = append(all, k.Movement)
+	}
+	return before, all, err
+}
+
+func movement(e credit.Event) (control.Movement, bool) {
+	switch e := e.(type) {
+	case credit.Granted:
+		return control.Movement{At: e.At, What: "granted", Amount: e.Amount, Source: e.Source, Bucket: e.Bucket, Reference: e.Reference, Reason: e.Reason, Approver: e.Approver}, true
+	case credit.Debited:
+		return control.Movement{At: e.From.Truncate(24 * time.Hour), What: "debited", Amount: -e.Amount, Cost: e.Cost, Box: e.Box, Kind: e.Kind, Quantity: e.Quantity}, true
+	case credit.Expired:
+		return control.Movement{At: e.ExpiredAt.Add(-1), What: "expired", Amount: -e.Amount, Bucket: e.Bucket}, true
+	case credit.Refunded:
+		return control.Movement{At: e.At, What: "refunded", Amount: e.Amount, Cost: -e.Cost, Source: credit.Refund, Bucket: e.Bucket, Box: e.Box, Reference: e.Reference, Reason: e.Reason, Approver: e.Approver}, true
+	case credit.Withdrawn:
+		return control.Movement{At: e.At, What: "withdrawn", Amount: -e.Amount, Reference: e.Reference, Reason: e.Reason, Approver: e.Approver}, true
+	}
+	return control.Movement{}, false
+}
+
+// Unsettled is what has been used and is not debited, as policy.Meter asks for it.
+func (o *Oracle) Unsettled(ctx context.Context) ([]policy.Unsettled, error) {
+	told, err := o.boxes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	settled := map[string]credit.Cursor{}
+	err = o.credits(ctx, func(_ ledger.Record, e credit.Event) {
+		if d, ok := e.(credit.Debited); ok {
+			c := settled[d.Box]
+			if d.Kind == pricing.Box {
+				c.Minute = d.From
+			} else {
+				c.Revision = d.Revision
+			}
+			settled[d.Box] = c
+		}
+	})
+	var all []policy.Unsettled
+	for _, b := range told {
+		u := unsettled(b, settled[string(b.state.ID)])
+		if u.Tenant != "" {
+			all = append(all, u)
+		}
+	}
+	return all, err
+}
+
+func unsettled(b *told, done credit.Cursor) policy.Unsettled {
+	m := metering.Meter{}
+	u := policy.Unsettled{Box: b.state.ID, Tenant: b.state.Tenant}
+	if !done.Minute.IsZero() {
+		u.From = done.Minute.Add(time.Minute)
+	}
+	for i, e := range b.events {
+		next, run, call := m.Seen(e, b.records[i].Revision)
+		m = next
+		switch {
+		case run != nil && run.To.IsZero():
+			u.Runs = append(u.Runs, *run)
+		case run != nil:
+			u.Runs[len(u.Runs)-1] = *run
+		case call != nil && call.Revision > done.Revision:
+			u.Calls = append(u.Calls, *call)
+		}
+	}
+	u.Ended = m.Ended
+	return u
+}
+
+// Accounts lists every tenant that ever had credits.
+func (o *Oracle) Accounts(ctx context.Context) (all []string, err error) {
+	err = o.credits(ctx, func(r ledger.Record, _ credit.Event) {
+		tenant := string(r.Stream)[len(credit.StreamOf("")):]
+		if !slices.Contains(all, tenant) {
+			all = append(all, tenant)
+		}
+	})
+	slices.Sort(all)
+	return all, err
+}
