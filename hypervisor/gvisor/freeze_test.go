@@ -69,8 +69,10 @@ func TestPauseOfAnIdleMachineIsCheap(t *testing.T) {
 	slices.Sort(pauses)
 	slices.Sort(resumes)
 	t.Logf("pause p50 %s, most %s; resume p50 %s, most %s", pauses[10], pauses[20], resumes[10], resumes[20])
-	if limit := 20 * time.Millisecond; pauses[10] > limit || resumes[10] > limit {
-		t.Errorf("half of the pauses take %s and of the resumes %s; want %s at most", pauses[10], resumes[10], limit)
+	// The quickest quarter: how long the others take says how busy this host is. A pause by
+	// runsc takes more than that at any time.
+	if limit := 20 * time.Millisecond; pauses[5] > limit || resumes[5] > limit {
+		t.Errorf("a quarter of the pauses take %s and of the resumes %s; want %s at most", pauses[5], resumes[5], limit)
 	}
 }
 

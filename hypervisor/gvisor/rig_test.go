@@ -277,6 +277,23 @@ func (g *guest) dial(to netip.AddrPort) bool {
 	return code == 0
 }
 
+// loops names the loop devices that this rig's disks are on. The kernel lets go of one a
+// moment after whoever used it last.
+func (r *rig) loops() []string {
+	for end := time.Now().Add(10 * time.Second); ; <-time.After(20 * time.Millisecond) {
+		var left []string
+		backing, _ := filepath.Glob("/sys/block/loop*/loop/backing_file")
+		for _, b := range backing {
+			if image, err := os.ReadFile(b); err == nil && strings.HasPrefix(string(image), r.cfg.StateDir) {
+				left = append(left, b+" "+string(image))
+			}
+		}
+		if len(left) == 0 || time.Now().After(end) {
+			return left
+		}
+	}
+}
+
 // leaks names what the host holds of this rig's machines.
 func (r *rig) leaks() []string {
 	r.d.sweep.Wait()
@@ -299,12 +316,7 @@ func (r *rig) leaks() []string {
 			add("mount", line)
 		}
 	}
-	backing, _ := filepath.Glob("/sys/block/loop*/loop/backing_file")
-	for _, b := range backing {
-		if image, err := os.ReadFile(b); err == nil && strings.HasPrefix(string(image), r.cfg.StateDir) {
-			add("loop device", b+" "+string(image))
-		}
-	}
+	add("loop device", r.loops()...)
 	pids, err := withArgument("--root=" + r.d.dir.runsc())
 	if err != nil {
 		r.Fatal(err)
