@@ -153,6 +153,10 @@ func (s *stage) change(words []string) {
 		}
 	case "exec":
 		_, err = s.Exec(ctx, s.Tenant.Caller, control.ExecRequest{Box: id, Cmd: strings.Join(words[2:], " ")})
+	case "stop":
+		err = s.Stop(ctx, s.Tenant.Caller, id)
+	case "settle":
+		err = s.Meter().Apply(ctx)
 	case "wire":
 		_, err = s.Wire(ctx, s.Tenant.Caller, id, words[2], box.Mode(words[3]))
 	case "lose":

@@ -38,6 +38,9 @@ func Movements(ctx context.Context, q projections.Querier, tenant string, from, 
 		}
 		balance += m.Amount
 		m.At, m.Balance = time.Unix(0, at).UTC(), balance
+		if m.What == debited {
+			m.At = m.At.Truncate(day)
+		}
 		all = append(all, m)
 	}
 	return before, all, found.Err()

@@ -20,7 +20,7 @@ import (
 const schema = `
 CREATE TABLE credit_movements (
   tenant    TEXT    NOT NULL,
-  at        INTEGER NOT NULL, -- the beginning of the day, for usage
+  at        INTEGER NOT NULL, -- the end of the day, for usage
   key       TEXT    NOT NULL, -- its position, or the box and the kind
   what      TEXT    NOT NULL,
   credits   INTEGER NOT NULL, -- milli-credits
@@ -57,7 +57,7 @@ func New() *projections.Projection {
 			reference: e.Reference, reason: e.Reason, approver: e.Approver})
 	})
 	projections.Handle(p, func(ctx context.Context, tx projections.Tx, r ledger.Record, e credit.Debited) error {
-		return moved(ctx, tx, r, movement{tenant: e.Tenant, at: e.From.Truncate(24 * time.Hour), key: e.Box + "/" + string(e.Kind), what: debited,
+		return moved(ctx, tx, r, movement{tenant: e.Tenant, at: endOfDay(e.From), key: e.Box + "/" + string(e.Kind), what: debited,
 			credits: -e.Amount, cost: e.Cost, box: e.Box, kind: string(e.Kind), quantity: e.Quantity})
 	})
 	projections.Handle(p, func(ctx context.Context, tx projections.Tx, r ledger.Record, e credit.Expired) error {
@@ -73,6 +73,11 @@ func New() *projections.Projection {
 	})
 	return p
 }
+
+// endOfDay is where the usage of a day stands: behind what was granted on it.
+func endOfDay(at time.Time) time.Time { return at.UTC().Truncate(day).Add(day - 1) }
+
+const day = 24 * time.Hour
 
 type movement struct {
 	tenant    string

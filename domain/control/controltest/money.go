@@ -92,6 +92,7 @@ func (o *Oracle) Spent(ctx context.Context, id box.ID) (s control.Spent, err err
 func (o *Oracle) Movements(ctx context.Context, tenant string, from, until time.Time) (before money.Milli, all []control.Movement, err error) {
 	type keyed struct {
 		control.Movement
+		at  time.Time
 		key string
 	}
 	var found []keyed
@@ -104,8 +105,9 @@ func (o *Oracle) Movements(ctx context.Context, tenant string, from, until time.
 			return
 		}
 		m.Position, m.Events = r.Position, 1
-		k := keyed{m, fmt.Sprintf("%020d", r.Position)}
+		k := keyed{m, m.At, fmt.Sprintf("%020d", r.Position)}
 		if m.Kind != "" {
+			k.at = m.At.Add(24*time.Hour - 1)
 			k.key = m.Box + "/" + string(m.Kind)
 			if i := slices.IndexFunc(found, func(o keyed) bool { return o.key == k.key && o.At.Equal(k.At) }); i >= 0 {
 				o := &found[i]
@@ -115,15 +117,15 @@ func (o *Oracle) Movements(ctx context.Context, tenant string, from, until time.
 		}
 		found = append(found, k)
 	})
-	slices.SortFunc(found, func(a, b keyed) int { return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.key, b.key)) })
+	slices.SortFunc(found, func(a, b keyed) int { return cmp.Or(a.at.Compare(b.at), cmp.Compare(a.key, b.key)) })
 	all = []control.Movement{}
 	var balance money.Milli
 	for _, k := range found {
-		if !until.IsZero() && !k.At.Before(until) {
+		if !until.IsZero() && !k.at.Before(until) {
 			break
 		}
 		balance += k.Amount
-		if k.At.Before(from) {
+		if k.at.Before(from) {
 			before = balance
 			continue
 		}
@@ -209,4 +211,13 @@ func (o *Oracle) Accounts(ctx context.Context) (all []string, err error) {
 	})
 	slices.Sort(all)
 	return all, err
+}
+
+// Meter is the policy that debits what the boxes of the harness use.
+func (h *Harness) Meter() *policy.Meter {
+	oracle := NewOracle(h.Ledger, h.Codec)
+	return &policy.Meter{
+		Credits: h.Credits, Prices: h.Prices, Tenants: h.Tenants, Boxes: h.Boxes, Unsettled: oracle.Unsettled, Accounts: oracle.Accounts,
+		Log: h.Log, Now: h.Clock.Now, NewID: h.NewID,
+	}
 }
