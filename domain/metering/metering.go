@@ -3,7 +3,11 @@
 //
 // A box is billed while it is ready: from box.ready, box.thawed and box.freeze_failed until
 // whatever ends that. Moments count as the whole second they lie in, so that a stretch is a
-// whole number of seconds and stretches add up exactly.
+// whole number of seconds and stretches add up exactly. What is heard of a box after a minute
+// was debited counts from the end of that minute on, whatever the clock of its host says: a
+// debit says which events it took into account, and is never wrong afterwards.
+//
+// Read metering.go for lines, stretches and the meter of a box, then usage.go.
 package metering
 
 import (
@@ -21,20 +25,29 @@ type Line struct {
 	Kind     pricing.Kind
 	From     time.Time       // the minute of box time, the moment of anything else
 	Quantity int64           // seconds of box time, calls of anything else
-	Revision ledger.Revision // of the event that is billed; 0 for box time
+	Revision ledger.Revision // of the event that is billed; for box time the newest one that was taken into account
 }
 
 // Run is a stretch during which a box was ready, in whole seconds. A zero To means: still.
-type Run struct{ From, To time.Time }
+type Run struct {
+	From, To     time.Time
+	Began, Ended ledger.Revision // of the events that began and ended it
+}
 
 // Meter follows the events of one box. The zero Meter has seen none.
 type Meter struct {
 	Tenant string
 	Box    box.ID
-	Since  time.Time // begin of the stretch that lasts; zero while none does
-	Last   time.Time // the newest moment seen: time does not go back within a box
-	Ended  bool
+	Since  time.Time       // begin of the stretch that lasts; zero while none does
+	Began  ledger.Revision // of the event that began it
+	Last   time.Time       // the newest moment seen: time does not go back within a box
+	Newest ledger.Revision // of the events that begin or end a stretch
+	Open   int             // commands that have begun and not ended: they may outlive the box
+	Ended  bool            // it does not run any more
 }
+
+// Done says that nothing more can come of the box.
+func (m Meter) Done() bool { return m.Ended && m.Open == 0 }
 
 // Seen takes in the next event of the box. It returns the stretch that it began or ended,
 // and the call that it bills, if any.
@@ -47,35 +60,73 @@ func (m Meter) Seen(e box.Event, rev ledger.Revision) (next Meter, run *Run, cal
 	case box.Claimed:
 		m.Tenant = e.Tenant
 	case box.Ready:
-		return m.begin(e.At)
+		return m.begin(e.At, rev)
 	case box.Thawed:
-		return m.begin(e.At)
+		return m.begin(e.At, rev)
 	case box.FreezeFailed:
-		return m.begin(e.At)
+		return m.begin(e.At, rev)
 	case box.Freezing:
-		return m.end(e.At)
+		return m.end(e.At, rev)
 	case box.Stopping:
-		return m.end(e.At)
+		return m.end(e.At, rev)
 	case box.Terminated:
 		m.Ended = true
-		return m.end(e.At)
+		return m.end(e.At, rev)
 	case box.Interrupted:
 		m.Ended = true
-		return m.end(e.At)
+		return m.end(e.At, rev)
 	case box.BootFailed:
 		m.Ended = true
-		return m.end(e.At)
+		return m.end(e.At, rev)
+	case box.ExecStarted:
+		m.Open++
 	case box.ExecFinished:
-		if e.Outcome == box.Refused {
-			return m, nil, nil // it never ran
+		m.Open--
+		if e.Outcome != box.Refused { // else it never ran
+			return m.bill(pricing.Exec, e.At, rev)
 		}
-		return m.bill(pricing.Exec, e.At, rev)
 	case box.Synced:
 		return m.bill(pricing.Sync, e.At, rev)
 	case box.Fetched:
 		return m.bill(pricing.Get, e.At, rev)
 	}
 	return m, nil, nil
+}
+
+// Settled takes in that a minute was debited, by what was known of the box up to an event.
+func (m Meter) Settled(minute time.Time, known ledger.Revision) Meter {
+	if known == 0 {
+		return m // from before debits said what they knew
+	}
+	end := minute.Add(time.Minute)
+	if end.After(m.Last) {
+		m.Last = end
+	}
+	if !m.Since.IsZero() && m.Began > known && m.Since.Before(end) {
+		m.Since = end
+	}
+	return m
+}
+
+// Clamp moves what was not known when a minute was debited to the end of that minute. A
+// stretch of which nothing is left goes.
+func Clamp(runs []Run, minute time.Time, known ledger.Revision) []Run {
+	if known == 0 {
+		return runs
+	}
+	end, kept := minute.Add(time.Minute), runs[:0:0]
+	for _, r := range runs {
+		if r.Began > known && r.From.Before(end) {
+			r.From = end
+		}
+		if r.Ended > known && r.To.Before(end) {
+			r.To = end
+		}
+		if r.To.IsZero() || r.To.After(r.From) {
+			kept = append(kept, r)
+		}
+	}
+	return kept
 }
 
 // moment is the second a moment lies in, never before one that was seen.
@@ -88,26 +139,33 @@ func (m Meter) moment(at time.Time) (Meter, time.Time) {
 	return m, at
 }
 
-func (m Meter) begin(at time.Time) (Meter, *Run, *Line) {
+func (m Meter) begin(at time.Time, rev ledger.Revision) (Meter, *Run, *Line) {
 	m, at = m.moment(at)
+	m.Newest = rev
 	if !m.Since.IsZero() {
 		return m, nil, nil
 	}
-	m.Since = at
-	return m, &Run{From: at}, nil
+	m.Since, m.Began = at, rev
+	return m, &Run{From: at, Began: rev}, nil
 }
 
-func (m Meter) end(at time.Time) (Meter, *Run, *Line) {
+func (m Meter) end(at time.Time, rev ledger.Revision) (Meter, *Run, *Line) {
 	m, at = m.moment(at)
+	m.Newest = rev
 	if m.Since.IsZero() {
 		return m, nil, nil
 	}
-	run := &Run{From: m.Since, To: at}
-	m.Since = time.Time{}
+	run := &Run{From: m.Since, To: at, Began: m.Began, Ended: rev}
+	m.Since, m.Began = time.Time{}, 0
 	return m, run, nil
 }
 
+// bill notes a call. What is heard of a box after its end, a command that was cut off, is
+// not billed.
 func (m Meter) bill(kind pricing.Kind, at time.Time, rev ledger.Revision) (Meter, *Run, *Line) {
+	if m.Ended || m.Tenant == "" {
+		return m, nil, nil
+	}
 	m, at = m.moment(at)
 	return m, nil, &Line{Tenant: m.Tenant, Box: m.Box, Kind: kind, From: at, Quantity: 1, Revision: rev}
 }

@@ -49,8 +49,8 @@ const (
 	// meterEvery bounds how far below nothing a balance can go.
 	meterEvery = 5 * time.Second
 	// settleAfter is how long after its end a minute is settled: by then everything that
-	// happened in it is on the ledger.
-	settleAfter = 15 * time.Second
+	// happened in it is on the ledger, by the clock of whatever host.
+	settleAfter = time.Minute
 	// closeAfter is how long after its end a month is closed.
 	closeAfter = time.Hour
 	// meterAtOnce bounds the tenants that are settled side by side: their appends share a commit.

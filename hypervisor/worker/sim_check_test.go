@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"parallelsandbox/domain/audit"
 	"parallelsandbox/domain/box"
 	"parallelsandbox/domain/ledger"
 	"parallelsandbox/domain/tenant"
@@ -68,7 +69,25 @@ func (w *world) check() error {
 	if err := w.memories(states); err != nil {
 		return err
 	}
+	if err := w.money(); err != nil {
+		return err
+	}
 	return w.sameStory(states, owner)
+}
+
+// money sees that every second was debited once, at its price. Where clocks went wrong by
+// minutes, what happened when is not agreed on; what was debited still adds up.
+func (w *world) money() error {
+	report, err := audit.Audit(context.Background(), w.led, w.codec)
+	if err != nil {
+		return err
+	}
+	for _, d := range report.Differences {
+		if !w.skews || !strings.Contains(d.What, "minute") || strings.Contains(d.What, "twice") {
+			return fmt.Errorf("money: %s", d)
+		}
+	}
+	return nil
 }
 
 // memories sees that nothing was lost that nobody destroyed: no box is interrupted by

@@ -12,6 +12,8 @@ import (
 	"parallelsandbox/domain/box"
 	"parallelsandbox/domain/control"
 	"parallelsandbox/domain/fault"
+	"parallelsandbox/domain/ledger"
+	"parallelsandbox/domain/pricing"
 	"parallelsandbox/domain/tenant"
 )
 
@@ -33,6 +35,10 @@ func (w *world) run() error {
 	}
 	first := w.places[0].life
 	if err := first.use.Register(first.ctx, "acme", "acme", tenant.Pro); err != nil {
+		return err
+	}
+	if _, err := first.use.Prices.Execute(first.ctx, pricing.Stream, pricing.PublishFirst{Draft: pricing.Default, At: time.Now()},
+		control.Stamp[pricing.State](ledger.Actor{System: "sim"}, time.Now, w.id)); err != nil {
 		return err
 	}
 	w.dice.on.Store(true)
@@ -85,7 +91,7 @@ func (w *world) act() error {
 	case 11:
 		time.Sleep(time.Duration(w.rand.IntN(6)) * time.Minute)
 	case 12:
-		if w.rand.IntN(4) == 0 {
+		if w.rand.IntN(4) == 0 && w.skews {
 			p.skew.Store(int64(time.Duration(w.rand.IntN(20)-10) * time.Minute))
 		}
 	case 13, 14:
@@ -181,6 +187,7 @@ func (w *world) policies(p *place) {
 	l.once(&w.calls, "spares", l.spares.Apply)
 	l.once(&w.calls, "slots", l.slots.Apply)
 	l.once(&w.calls, "hosts", l.hosts.Apply)
+	l.once(&w.calls, "meter", l.meter.Apply)
 }
 
 // visit looks at a box, as the worker does when news of it come or on its rounds.

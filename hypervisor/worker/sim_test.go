@@ -22,10 +22,12 @@ import (
 	"parallelsandbox/domain/box"
 	"parallelsandbox/domain/control"
 	"parallelsandbox/domain/control/controltest"
+	"parallelsandbox/domain/credit"
 	"parallelsandbox/domain/decider"
 	"parallelsandbox/domain/host"
 	"parallelsandbox/domain/ledger"
 	"parallelsandbox/domain/policy"
+	"parallelsandbox/domain/pricing"
 	"parallelsandbox/domain/tenant"
 	"parallelsandbox/hypervisor"
 	"parallelsandbox/hypervisor/fake"
@@ -79,6 +81,7 @@ type world struct {
 	beats   memory.Heartbeats
 	insides *insides
 	places  []*place
+	skews   bool // clocks go wrong
 	ids     sync.Mutex
 	idn     uint64
 
@@ -105,7 +108,7 @@ var hostIDs = []host.ID{"host-a", "host-b"}
 func newWorld(t *testing.T, seed uint64, b bug) *world {
 	w := &world{
 		t: t, bug: b, rand: rand.New(rand.NewPCG(seed, 7)), dice: &dice{seed: seed, n: map[string]uint64{}}, codec: controltest.NewCodec(t),
-		led: new(memory.Ledger), ran: map[string]int{}, counted: map[box.ID]int{}, hurt: map[box.ID]bool{},
+		led: new(memory.Ledger), skews: seed%2 == 0, ran: map[string]int{}, counted: map[box.ID]int{}, hurt: map[box.ID]bool{},
 	}
 	w.insides = &insides{w: w, at: map[box.ID]*inside{}}
 	for _, id := range hostIDs {
@@ -136,6 +139,7 @@ type life struct {
 	use    *control.Service
 	slots  *policy.Slots
 	idle   *policy.Idle
+	meter  *policy.Meter
 	freeze *policy.Freeze
 	spares *policy.Spares
 	hosts  *policy.Hosts
@@ -192,6 +196,12 @@ func (w *world) begin(p *place) error {
 	})
 	l.slots = &policy.Slots{Ledger: l.ledger, Tenants: tenants, Boxes: boxes, Open: w.bug.slots(w.openSlots), Log: quiet, Now: clock, NewID: w.id}
 	l.idle = &policy.Idle{Boxes: boxes, Live: here, Active: l.use.Active, Forget: l.use.Forget, Log: quiet, Now: clock, NewID: w.id}
+	credits, prices := decider.NewRepository(l.ledger, w.codec, credit.Decider, 8), decider.NewRepository(l.ledger, w.codec, pricing.Decider, 1)
+	l.use.Credits, l.use.Prices = credits, prices
+	books := controltest.NewOracle(w.led, w.codec)
+	l.meter = &policy.Meter{
+		Credits: credits, Prices: prices, Tenants: tenants, Boxes: boxes, Unsettled: books.Unsettled, Accounts: books.Accounts, Log: quiet, Now: clock, NewID: w.id,
+	}
 	l.freeze = &policy.Freeze{After: freezeAfter, Boxes: boxes, Live: here, Active: l.use.Active, Log: quiet, Now: clock, NewID: w.id}
 	l.spares = &policy.Spares{
 		Want: wantedSpares, Host: string(p.id), Image: "base", Boxes: boxes, Hosts: hosts,
