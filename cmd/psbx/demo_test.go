@@ -29,7 +29,7 @@ func TestDemo(t *testing.T) {
 	if err := d.Run(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	for _, text := range []string{"ledger verify: ok", "box.terminated", "As of revision"} {
+	for _, text := range []string{"ledger verify: ok", "audit: ok", "balance: ", "box.terminated", "As of revision"} {
 		if !strings.Contains(out.String(), text) {
 			t.Errorf("the demo does not print %q", text)
 		}

@@ -46,16 +46,22 @@ func (d *Demo) Run(ctx context.Context) (err error) {
 	}
 	defer func() { err = errors.Join(err, run.Raze(context.WithoutCancel(ctx)), stage.Close()) }()
 	secret := wire.Token(160)
+	var boxes []string
 	for _, a := range d.Adapters {
 		show.title("An agent, through %s", a.Name)
 		story := &Story{Tree: filepath.Join(dir, "tree"), Stage: stage, Server: run.URL, Secret: secret, Freeze: freezer(run), show: show}
 		if err := d.play(ctx, run, a, story); err != nil {
 			return err
 		}
+		boxes = append(boxes, story.box.ID)
 		show.title("What the ledger says of box %s", story.box.ID)
 		if err := d.audit(ctx, run, box.ID(story.box.ID), secret); err != nil {
 			return err
 		}
+	}
+	show.title("What it cost")
+	if err := d.bill(ctx, run, boxes); err != nil {
+		return err
 	}
 	if err := d.verify(ctx, run); err != nil {
 		return err
