@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"parallelsandbox/domain/billing"
 	"parallelsandbox/domain/box"
 	"parallelsandbox/domain/credit"
 	"parallelsandbox/domain/host"
@@ -109,13 +110,46 @@ var goldens = map[string]any{
 		Cursors: map[string]credit.Cursor{string(id): {Minute: march.Add(2 * time.Minute), Revision: 9, Newest: march.Add(150 * time.Second)}},
 		Totals:  credit.Totals{Granted: 501000, Refunded: 100, Debited: 600, Expired: 500000, Withdrawn: 105, Cost: 6000, Debits: 6},
 	},
+	"credit.books_closed/v2": credit.BooksClosed{
+		Tenant: "acme", Month: "2026-02", Through: march, Owed: 5, References: map[string]string{"promo-1": bucket}, Low: true, Exhausted: true, At: at(8),
+		Buckets: []credit.Bucket{{ID: bucket, Source: credit.Promo, Granted: 1000, Left: 400, GrantedAt: time.Date(2026, 2, 3, 0, 0, 0, 0, time.UTC), ExpiresAt: &may}},
+		Grant:   credit.MonthGrant{Month: "2026-02", Amount: 500000},
+		Cursors: map[string]credit.Cursor{string(id): {Minute: march.Add(2 * time.Minute), Revision: 9, Newest: march.Add(150 * time.Second), Known: 8}},
+		Totals:  credit.Totals{Granted: 501000, Refunded: 100, Debited: 600, Expired: 500000, Withdrawn: 105, Cost: 6000, Debits: 6},
+	},
+	"billing.customer_linked/v1": billing.CustomerLinked{Tenant: "acme", Customer: "cus_Q1w2E3r4", At: at(0)},
+	"billing.checkout_completed/v1": billing.CheckoutCompleted{
+		Tenant: "acme", Notice: "evt_1Na1", Session: "cs_test_a1", Payment: "pi_3Na1", Subscription: "sub_1Na1", Paid: true, HappenedAt: paidAt, At: at(1),
+	},
+	"billing.payment_received/v1": billing.PaymentReceived{
+		Tenant: "acme", Notice: "evt_1Na2", Payment: "pi_3Na1", Session: "cs_test_a1", Invoice: "in_1Na1", Subscription: "sub_1Na1", Amount: 5000, Currency: "usd",
+		Credits: 5000000, Reference: "stripe/pi_3Na1", HappenedAt: paidAt, At: at(2),
+	},
+	"billing.payment_failed/v1": billing.PaymentFailed{
+		Tenant: "acme", Notice: "evt_1Na3", Attempt: "in_1Na2/1", Subscription: "sub_1Na1", Amount: 2000, Currency: "usd", HappenedAt: paidAt, At: at(3),
+	},
+	"billing.subscription_changed/v1": billing.SubscriptionChanged{
+		Tenant: "acme", Notice: "evt_1Na4", Subscription: "sub_1Na1", Plan: tenant.Pro, Status: billing.Active, HappenedAt: paidAt, At: at(4),
+	},
+	"billing.payment_refunded/v1": billing.PaymentRefunded{Tenant: "acme", Notice: "evt_1Na5", Payment: "pi_3Na1", Refunded: 1000, HappenedAt: paidAt, At: at(5)},
+	"billing.dispute_opened/v1": billing.DisputeOpened{
+		Tenant: "acme", Notice: "evt_1Na6", Dispute: "dp_1Na1", Payment: "pi_3Na1", Amount: 4000, Reason: "fraudulent", HappenedAt: paidAt, At: at(6),
+	},
+	"billing.dispute_closed/v1": billing.DisputeClosed{
+		Tenant: "acme", Notice: "evt_1Na7", Dispute: "dp_1Na1", Payment: "pi_3Na1", Amount: 4000, Outcome: billing.Lost, HappenedAt: paidAt, At: at(7),
+	},
+	"billing.credits_reclaimed/v1": billing.CreditsReclaimed{
+		Tenant: "acme", Payment: "pi_3Na1", Credits: 1000000, Reference: "stripe/pi_3Na1/back/1000000", Reason: "the payment was refunded", At: at(8),
+	},
 }
+
+var paidAt = time.Date(2026, 3, 1, 9, 29, 58, 0, time.UTC)
 
 const bucket = "b2wc6mq5xz3tk7jv4apn"
 
 var march, april, may = time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC), time.Date(2026, 4, 1, 0, 0, 0, 0, time.UTC), time.Date(2026, 5, 1, 0, 0, 0, 0, time.UTC)
 
-var sets = [][]ledger.EventType{box.Events, tenant.Events, host.Events, credit.Events, pricing.Events}
+var sets = [][]ledger.EventType{box.Events, tenant.Events, host.Events, credit.Events, pricing.Events, billing.Events}
 
 // Every version of every event that there ever was has a schema and a sample that passes it, and
 // today's code reads the sample to exactly the value written down above.

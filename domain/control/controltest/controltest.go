@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"parallelsandbox/domain/billing"
 	"parallelsandbox/domain/box"
 	"parallelsandbox/domain/control"
 	"parallelsandbox/domain/credit"
@@ -91,7 +92,7 @@ func Restarted(replica string) Option {
 // NewCodec knows every event of the domain.
 func NewCodec(t testing.TB) *ledger.Codec {
 	t.Helper()
-	codec, err := ledger.NewCodec(box.Events, tenant.Events, host.Events, credit.Events, pricing.Events)
+	codec, err := ledger.NewCodec(box.Events, tenant.Events, host.Events, credit.Events, pricing.Events, billing.Events)
 	if err != nil {
 		t.Fatal(err)
 	}
