@@ -2,9 +2,11 @@ package control
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"parallelsandbox/domain/box"
+	"parallelsandbox/domain/credit"
 	"parallelsandbox/domain/fault"
 	"parallelsandbox/domain/host"
 	"parallelsandbox/domain/ledger"
@@ -71,13 +73,23 @@ func (s *Service) status(ctx context.Context, id box.ID) (Status, error) {
 	}, nil
 }
 
-// warning tells of the end that the host of a box has coming.
+// warning tells of the end that a box has coming, with its host or with the credits.
 func (s *Service) warning(ctx context.Context, st box.State) (string, error) {
 	if st.Phase.Terminal() {
 		return "", nil
 	}
 	h, _, err := s.Hosts.Load(ctx, host.StreamOf(host.ID(st.Host)))
-	return h.Warning(), err
+	if err != nil || h.Warning() != "" {
+		return h.Warning(), err
+	}
+	c, _, err := s.Credits.Load(ctx, credit.StreamOf(st.Tenant))
+	switch {
+	case err != nil || !c.Low && !c.Exhausted:
+		return "", err
+	case c.Exhausted:
+		return "the credits are used up: boxes that run are stopped, frozen ones stay frozen until there are credits again", nil
+	}
+	return fmt.Sprintf("%s credits are left; when they are used up, boxes that run are stopped", c.Balance()), nil
 }
 
 func (s *Service) health(ctx context.Context, st box.State) Health {

@@ -3,13 +3,17 @@ package control_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"parallelsandbox/domain/box"
 	"parallelsandbox/domain/control"
+	"parallelsandbox/domain/credit"
 	"parallelsandbox/domain/fault"
+	"parallelsandbox/domain/ledger"
+	"parallelsandbox/domain/money"
 )
 
 // The status tells the truth about a box, whatever state it is in.
@@ -73,5 +77,42 @@ func TestStatusWhileTheBoxFreezes(t *testing.T) {
 	st, err := h.Status(t.Context(), h.Tenant.Caller, id)
 	if err != nil || st.State.Phase != box.Suspended || st.Health.OK || st.Health.Detail != "the box is frozen; the next call that needs it wakes it up" {
 		t.Errorf("status %v %+v, %v", st.State.Phase, st.Health, err)
+	}
+}
+
+// Whoever asks for the status hears of credits that run out before they have.
+func TestStatusWarnsOfCredits(t *testing.T) {
+	h := open(t)
+	id := start(t, h, control.StartRequest{})
+	warned := func() string {
+		t.Helper()
+		st, err := h.Status(t.Context(), h.Tenant.Caller, id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return st.Warning
+	}
+	take := func(amount money.Milli, reference string) {
+		t.Helper()
+		stream, stamp := credit.StreamOf(string(h.Tenant.ID)), control.Stamp[credit.State](ledger.Actor{System: "test"}, h.Now, h.NewID)
+		cmd := credit.Withdraw{Tenant: string(h.Tenant.ID), Amount: amount, Reference: reference, Reason: "a test", Approver: "the test", At: h.Now()}
+		if _, err := h.Credits.Execute(t.Context(), stream, cmd, stamp); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := warned(); got != "" {
+		t.Errorf("with all credits: %q", got)
+	}
+	take(460*money.Credit, "one")
+	h.Clock.Advance(2 * time.Minute)
+	if err := h.Meter().Apply(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := warned(); !strings.HasPrefix(got, "39.") || !strings.Contains(got, "credits are left") {
+		t.Errorf("with few: %q", got)
+	}
+	take(40*money.Credit, "two")
+	if got := warned(); !strings.Contains(got, "used up: boxes that run are stopped") {
+		t.Errorf("with none: %q", got)
 	}
 }
