@@ -47,9 +47,9 @@ type auditor struct {
 	Report
 	prices   pricing.State
 	boxes    map[box.ID]*used
-	accounts map[ledger.Stream]*credit.State
-	plans    map[string]tenant.Plan
-	newest   time.Time // moment of any event
+	accounts map[ledger.Stream]*account
+	plans    map[string][]planned // by tenant, oldest first
+	newest   time.Time            // moment of any event
 	at       ledger.Record
 }
 
@@ -57,7 +57,7 @@ type auditor struct {
 // that was in force, every draw from the buckets, and every balance; and looks for usage that
 // was not debited.
 func Audit(ctx context.Context, src ledger.Tailer, codec *ledger.Codec) (Report, error) {
-	a := auditor{boxes: map[box.ID]*used{}, accounts: map[ledger.Stream]*credit.State{}, plans: map[string]tenant.Plan{}}
+	a := auditor{boxes: map[box.ID]*used{}, accounts: map[ledger.Stream]*account{}, plans: map[string][]planned{}}
 	a.Differences = []Difference{}
 	for r, err := range src.Tail(ctx, 0) {
 		if err != nil {
@@ -73,11 +73,30 @@ func Audit(ctx context.Context, src ledger.Tailer, codec *ledger.Codec) (Report,
 		}
 		a.take(v)
 	}
-	for _, id := range slices.Sorted(maps.Keys(a.boxes)) {
-		a.unsettled(id, a.boxes[id])
-	}
+	a.overdue()
 	a.Accounts, a.Boxes = len(a.accounts), len(a.boxes)
 	return a.Report, nil
+}
+
+// overdue looks for what should be on the ledger by now and is not.
+func (a *auditor) overdue() {
+	due := a.newest.Add(-settledWithin).Truncate(time.Minute)
+	for _, id := range slices.Sorted(maps.Keys(a.boxes)) {
+		if u := a.boxes[id]; u.Tenant != "" {
+			var closed time.Time
+			if acc := a.accounts[credit.StreamOf(u.Tenant)]; acc != nil {
+				closed = acc.told.ClosedThrough
+			}
+			a.unsettled(u, closed, due)
+		}
+	}
+	for _, s := range slices.Sorted(maps.Keys(a.accounts)) {
+		for _, b := range a.accounts[s].told.Buckets {
+			if b.ExpiresAt != nil && b.ExpiresAt.Before(due) {
+				a.missing(s, "bucket %s has not expired since %s", b.ID, b.ExpiresAt.Format(time.RFC3339))
+			}
+		}
+	}
 }
 
 func (a *auditor) take(v any) {
@@ -85,24 +104,23 @@ func (a *auditor) take(v any) {
 	case pricing.Event:
 		a.prices = pricing.Evolve(a.prices, e)
 	case tenant.Registered:
-		a.plans[string(e.Tenant)] = e.Plan
+		a.plans[string(e.Tenant)] = []planned{{e.Plan, e.At}}
 	case tenant.PlanChanged:
-		a.plans[strings.TrimPrefix(string(a.at.Stream), string(tenant.StreamOf("")))] = e.Plan
+		id := strings.TrimPrefix(string(a.at.Stream), string(tenant.StreamOf("")))
+		a.plans[id] = append(a.plans[id], planned{e.Plan, e.At})
 	case box.Event:
 		id := box.ID(strings.TrimPrefix(string(a.at.Stream), string(box.StreamOf(""))))
 		if a.boxes[id] == nil {
 			a.boxes[id] = newUsed(id)
 		}
-		a.boxes[id].seen(e, a.at.Revision)
+		a.boxes[id].Take(e, a.at.Revision)
 	case credit.Event:
-		st := a.accounts[a.at.Stream]
-		if st == nil {
-			st = new(credit.State)
-			a.accounts[a.at.Stream] = st
+		acc := a.accounts[a.at.Stream]
+		if acc == nil {
+			acc = &account{tenant: strings.TrimPrefix(string(a.at.Stream), string(credit.StreamOf("")))}
+			a.accounts[a.at.Stream] = acc
 		}
-		a.money(*st, e)
-		*st = credit.Evolve(*st, e)
-		a.sums(*st)
+		a.money(acc, e)
 	}
 }
 

@@ -35,7 +35,6 @@ func Stamp[S any](actor ledger.Actor, now func() time.Time, newID func() string)
 type CreditMoment struct {
 	credit.State
 	Revision ledger.Revision
-	Pending  money.Milli // used by now, and not debited yet; 0 for a moment that is over
 }
 
 // Balance tells how the caller's credits stand, or stood.
@@ -55,7 +54,7 @@ func (s *Service) Balance(ctx context.Context, who Caller, m Moment) (CreditMome
 // solvent refuses what would run on credits that are not there.
 func (s *Service) solvent(ctx context.Context, id tenant.ID) error {
 	st, err := s.granted(ctx, id)
-	if err == nil && st.Balance() <= 0 {
+	if err == nil && st.Available(s.Now()) <= 0 {
 		err = credit.ErrExhausted
 	}
 	return err

@@ -13,6 +13,7 @@ type Cursor struct {
 	Minute   time.Time       `json:"minute"`             // the newest minute of box time; zero for none
 	Revision ledger.Revision `json:"revision,omitempty"` // of the newest event of the box that was billed as a call
 	Newest   time.Time       `json:"newest"`             // moment of either
+	Known    ledger.Revision `json:"known,omitempty"`    // the newest event of the box that debits of box time took into account
 }
 
 // cursors holds one for every box that was debited since the books were closed. A month of
@@ -36,7 +37,7 @@ func (c cursors) moved(box string, minute bool, from time.Time, rev ledger.Revis
 	i := shelf(box)
 	cur := next[i][box]
 	if minute {
-		cur.Minute = from
+		cur.Minute, cur.Known = from, rev
 	} else {
 		cur.Revision = rev
 	}

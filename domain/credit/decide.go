@@ -19,6 +19,9 @@ var (
 	errReason    = fault.New(fault.Invalid, "say why, and who approves it: a correction stays on the ledger for good")
 	errReference = fault.New(fault.Invalid, "give a reference of 1 to 200 bytes: it makes sure that the same thing is booked once")
 	errAmount    = fault.New(fault.Invalid, "the amount is more than nothing and at most %d credits", money.Limit/money.Credit)
+	errSource    = fault.New(fault.Invalid, "credits are granted as purchase or promo; what a plan brings is granted by itself, and a refund is one of its own")
+	errExpiry    = fault.New(fault.Invalid, "the credits would expire before they are granted; give a time to come, or none")
+	errCost      = fault.New(fault.Invalid, "the cost that is given back is from 0 to %s dollars", money.MicroUSD(money.Limit))
 	errMonth     = fault.New(fault.Invalid, "books are closed at the beginning of a month that has come")
 )
 
@@ -57,6 +60,12 @@ func grant(s State, c Grant) ([]Event, error) {
 	}
 	if err := check(c.Amount, c.Reference); err != nil {
 		return nil, err
+	}
+	if c.Source != Purchase && c.Source != Promo {
+		return nil, errSource
+	}
+	if c.ExpiresAt != nil && !c.ExpiresAt.After(c.At) {
+		return nil, errExpiry
 	}
 	return []Event{Granted{
 		Tenant: c.Tenant, Bucket: c.Bucket, Source: c.Source, Amount: c.Amount, Repaid: min(s.Owed, c.Amount), ExpiresAt: c.ExpiresAt,
@@ -108,7 +117,7 @@ func settled(s State, l Rated) bool {
 	case l.From.Before(s.ClosedThrough):
 		return true
 	case l.Kind == pricing.Box:
-		return !l.From.After(done.Minute)
+		return !l.From.After(done.Minute) || l.Revision < done.Known // by less than what was known to another
 	}
 	return l.Revision <= done.Revision
 }
@@ -126,7 +135,7 @@ func notices(s State, low money.Milli, at time.Time) (events []Event) {
 
 func expire(s State, c Expire) (events []Event) {
 	for _, b := range s.Buckets {
-		if b.ExpiresAt != nil && !b.ExpiresAt.After(c.Through) {
+		if b.expired(c.Through) {
 			e := Expired{Tenant: s.Tenant, Bucket: b.ID, Amount: b.Left, ExpiredAt: *b.ExpiresAt, At: c.At}
 			s = Evolve(s, e)
 			events = append(events, e)
@@ -147,6 +156,12 @@ func giveBack(s State, c GiveBack) ([]Event, error) {
 	}
 	if c.Reason == "" || c.Approver == "" {
 		return nil, errReason
+	}
+	if c.Cost < 0 || c.Cost > money.Limit {
+		return nil, errCost
+	}
+	if c.ExpiresAt != nil && !c.ExpiresAt.After(c.At) {
+		return nil, errExpiry
 	}
 	return []Event{Refunded{
 		Tenant: c.Tenant, Bucket: c.Bucket, Amount: c.Amount, Cost: c.Cost, Repaid: min(s.Owed, c.Amount), Box: c.Box, ExpiresAt: c.ExpiresAt,
@@ -189,7 +204,7 @@ func closeBooks(s State, c CloseBooks) ([]Event, error) {
 	if !c.Through.Equal(MonthOf(c.Through)) || c.Through.After(c.At) {
 		return nil, errMonth
 	}
-	if s.Tenant == "" || !c.Through.After(s.ClosedThrough) {
+	if s.Tenant == "" || !c.Through.After(s.Since) { // closed, or nothing was then
 		return nil, nil
 	}
 	return []Event{BooksClosed{

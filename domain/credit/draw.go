@@ -32,7 +32,7 @@ func DrawOn(buckets []Bucket, amount money.Milli, at time.Time) (from []Draw, ow
 		if amount == 0 {
 			break
 		}
-		if b.ExpiresAt != nil && !b.ExpiresAt.After(at) {
+		if b.expired(at) {
 			continue
 		}
 		n := min(b.Left, amount)
@@ -42,12 +42,15 @@ func DrawOn(buckets []Bucket, amount money.Milli, at time.Time) (from []Draw, ow
 	return from, amount
 }
 
+// expired says that the time of a bucket is over: it was good until ExpiresAt, exclusive.
+func (b Bucket) expired(at time.Time) bool { return b.ExpiresAt != nil && !b.ExpiresAt.After(at) }
+
 // drawn takes from buckets and drops those that are empty.
 func drawn(buckets []Bucket, from []Draw) []Bucket {
 	if len(from) == 0 {
 		return buckets
 	}
-	left := make([]Bucket, 0, len(buckets))
+	var left []Bucket // nil when nothing is left, as it is read from closed books
 	for _, b := range buckets {
 		if i := slices.IndexFunc(from, func(d Draw) bool { return d.Bucket == b.ID }); i >= 0 {
 			b.Left -= from[i].Amount

@@ -60,7 +60,7 @@ type (
 		Cost     money.MicroUSD  `json:"microUsd"`
 		Amount   money.Milli     `json:"milliCredits"`
 		Book     int             `json:"book"`               // of the prices that were in force
-		Revision ledger.Revision `json:"revision,omitempty"` // of the box's event that is billed
+		Revision ledger.Revision `json:"revision,omitempty"` // of the box's event that is billed; for box time the newest one that was taken into account
 		Drawn    []Draw          `json:"drawn,omitempty"`
 		Owed     money.Milli     `json:"owedMilliCredits,omitempty"` // what no bucket could give
 		Late     bool            `json:"late,omitempty"`             // settled long after it was used
@@ -174,6 +174,10 @@ func (LowNoticed) event()  {}
 func (Exhausted) event()   {}
 func (BooksClosed) event() {}
 
+// withoutKnown reads version 1 of credit.books_closed, from when a debit of box time did not
+// say which events it knew.
+func withoutKnown(v1 []byte) ([]byte, error) { return v1, nil }
+
 // Events is the storage contract. Names and versions are forever; Go names are not.
 var Events = []ledger.EventType{
 	ledger.Event[Granted]("credit.granted"),
@@ -183,5 +187,5 @@ var Events = []ledger.EventType{
 	ledger.Event[Withdrawn]("credit.withdrawn"),
 	ledger.Event[LowNoticed]("credit.low_noticed"),
 	ledger.Event[Exhausted]("credit.exhausted"),
-	ledger.Event[BooksClosed]("credit.books_closed"),
+	ledger.Event[BooksClosed]("credit.books_closed", withoutKnown),
 }

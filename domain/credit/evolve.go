@@ -17,6 +17,7 @@ type State struct {
 	Owed          money.Milli
 	References    map[string]string // what was granted, given back or withdrawn, to its bucket
 	Grant         MonthGrant        // by plans, for the newest month
+	Since         time.Time         // of the first event; begin of the month, once books were closed
 	ClosedThrough time.Time         // nothing used before is debited any more
 	Totals        Totals
 	Low           bool // it was noticed, and the balance has not been above since
@@ -31,11 +32,34 @@ func (s State) Balance() money.Milli {
 	return t.Granted + t.Refunded - t.Debited - t.Expired - t.Withdrawn
 }
 
+// Available is what can be spent at a moment: the balance without what has expired by then
+// and was not booked as expired yet.
+func (s State) Available(at time.Time) money.Milli {
+	left := s.Balance()
+	for _, b := range s.Buckets {
+		if b.expired(at) {
+			left -= b.Left
+		}
+	}
+	return left
+}
+
+// After is what could be spent at a moment if that usage were debited too.
+func (s State) After(lines []Rated, at time.Time) money.Milli {
+	for _, e := range settle(s, Settle{Lines: lines, At: at}) {
+		s = Evolve(s, e)
+	}
+	return s.Available(at)
+}
+
 // Settled says up to where usage of a box has been debited.
 func (s State) Settled(box string) Cursor { return s.cursors.of(box) }
 
 // Evolve records a fact. It never refuses and never looks anything up.
 func Evolve(s State, e Event) State {
+	if at := momentOf(e); s.Since.IsZero() {
+		s.Since = at
+	}
 	switch e := e.(type) {
 	case Granted:
 		s = s.filled(e.Tenant, Bucket{e.Bucket, e.Source, e.Amount, e.Amount - e.Repaid, e.At, e.ExpiresAt}, e.Repaid, e.Reference)
@@ -73,13 +97,27 @@ func Evolve(s State, e Event) State {
 		s.Exhausted = true
 	case BooksClosed:
 		s = State{
-			Tenant: e.Tenant, Buckets: e.Buckets, Owed: e.Owed, References: e.References, Grant: e.Grant, ClosedThrough: e.Through,
+			Tenant: e.Tenant, Buckets: e.Buckets, Owed: e.Owed, References: e.References, Grant: e.Grant, Since: e.Through, ClosedThrough: e.Through,
 			Totals: e.Totals, Low: e.Low, Exhausted: e.Exhausted, cursors: cursorsOf(e.Cursors),
 		}
 	default:
 		panic(fmt.Sprintf("credit: evolve does not know %T", e)) // a bug here, not bad data
 	}
 	return s
+}
+
+func momentOf(e Event) time.Time {
+	switch e := e.(type) {
+	case Granted:
+		return e.At
+	case Refunded:
+		return e.At
+	case Debited:
+		return e.At
+	case Withdrawn:
+		return e.At
+	}
+	return time.Time{} // the others come after one of these
 }
 
 func (s State) filled(tenant string, b Bucket, repaid money.Milli, reference string) State {

@@ -42,12 +42,8 @@ type Meter struct {
 	Began  ledger.Revision // of the event that began it
 	Last   time.Time       // the newest moment seen: time does not go back within a box
 	Newest ledger.Revision // of the events that begin or end a stretch
-	Open   int             // commands that have begun and not ended: they may outlive the box
-	Ended  bool            // it does not run any more
+	Ended  bool            // nothing can come any more
 }
-
-// Done says that nothing more can come of the box.
-func (m Meter) Done() bool { return m.Ended && m.Open == 0 }
 
 // Seen takes in the next event of the box. It returns the stretch that it began or ended,
 // and the call that it bills, if any.
@@ -78,10 +74,7 @@ func (m Meter) Seen(e box.Event, rev ledger.Revision) (next Meter, run *Run, cal
 	case box.BootFailed:
 		m.Ended = true
 		return m.end(e.At, rev)
-	case box.ExecStarted:
-		m.Open++
 	case box.ExecFinished:
-		m.Open--
 		if e.Outcome != box.Refused { // else it never ran
 			return m.bill(pricing.Exec, e.At, rev)
 		}

@@ -23,9 +23,10 @@ import (
 type Unsettled struct {
 	Tenant string
 	Box    box.ID
-	Ended  bool
-	From   time.Time      // minutes before it are debited
-	Runs   []metering.Run // oldest first
+	Ended  bool            // nothing can come any more
+	Known  ledger.Revision // the newest event that began or ended a stretch
+	From   time.Time       // minutes before it are debited
+	Runs   []metering.Run  // oldest first
 	Calls  []metering.Line
 }
 
@@ -122,13 +123,17 @@ func (p *Meter) account(ctx context.Context, books pricing.State, id string, use
 	if st, err = p.grant(ctx, id, st, now); err != nil {
 		return err
 	}
-	if !now.Before(month.Add(closeAfter)) && !due.Before(month) && st.Tenant != "" && st.ClosedThrough.Before(month) {
+	if !now.Before(month.Add(closeAfter)) && !due.Before(month) && st.Tenant != "" && st.Since.Before(month) {
 		if st, err = p.execute(ctx, id, credit.CloseBooks{Tenant: id, Through: month, At: now}); err != nil {
 			return err
 		}
 	}
-	if left := st.Balance() - unpaid(books, used, now); left > 0 {
+	if st.After(pending(books, used, now), now) > 0 {
 		return nil
+	}
+	// A better plan may have brought more meanwhile.
+	if st, err = p.granted(ctx, id, st); err != nil || st.After(pending(books, used, now), now) > 0 {
+		return err
 	}
 	return p.stop(ctx, used, now)
 }
@@ -164,6 +169,10 @@ func (p *Meter) grant(ctx context.Context, id string, st credit.State, now time.
 	if st.Grant.Month == credit.MonthOf(now).Format("2006-01") {
 		return st, nil
 	}
+	return p.granted(ctx, id, st)
+}
+
+func (p *Meter) granted(ctx context.Context, id string, st credit.State) (credit.State, error) {
 	t, _, err := p.Tenants.Load(ctx, tenant.StreamOf(tenant.ID(id)))
 	if err != nil || t.ID == "" {
 		return st, err
@@ -177,19 +186,28 @@ func linesOf(u Unsettled, due time.Time) []metering.Line {
 	if n := len(u.Runs); u.Ended && n > 0 {
 		due = u.Runs[n-1].To.Add(time.Minute)
 	}
-	return append(metering.Minutes(u.Tenant, u.Box, u.Runs, u.From, due), u.Calls...)
+	return append(timeOf(u, due), u.Calls...)
 }
 
-// unpaid is what has been used and is not debited yet, to the second.
-func unpaid(books pricing.State, used []Unsettled, now time.Time) (sum money.Milli) {
+// timeOf is the box time that may not be debited yet.
+func timeOf(u Unsettled, until time.Time) []metering.Line {
+	lines := metering.Minutes(u.Tenant, u.Box, u.Runs, u.From, until)
+	for i := range lines {
+		lines[i].Revision = u.Known
+	}
+	return lines
+}
+
+// pending is what has been used by now, to the second; some of it may be debited meanwhile.
+func pending(books pricing.State, used []Unsettled, now time.Time) (lines []credit.Rated) {
 	for _, u := range used {
-		for _, l := range metering.Minutes(u.Tenant, u.Box, u.Runs, u.From, now.Truncate(time.Second)) {
+		for _, l := range timeOf(u, now.Truncate(time.Second)) {
 			if rated, ok := credit.Rate(books, l); ok {
-				sum += rated.Amount
+				lines = append(lines, rated)
 			}
 		}
 	}
-	return sum
+	return lines
 }
 
 // stop stops the boxes that run. Frozen ones cost nothing: they stay, and cannot be woken.

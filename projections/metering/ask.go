@@ -18,15 +18,16 @@ func Unsettled(ctx context.Context, q projections.Querier) ([]policy.Unsettled, 
 	if err != nil {
 		return nil, err
 	}
-	err = each(ctx, q, `SELECT box, begun, ended FROM metered_runs ORDER BY box, begun`, func(rows *sql.Rows) error {
+	err = each(ctx, q, `SELECT box, began, begun_at, ended, ended_at FROM metered_runs ORDER BY box, began`, func(rows *sql.Rows) error {
 		var id box.ID
+		var run metering.Run
 		var begun int64
 		var ended sql.NullInt64
-		if err := rows.Scan(&id, &begun, &ended); err != nil {
+		if err := rows.Scan(&id, &run.Began, &begun, &run.Ended, &ended); err != nil {
 			return err
 		}
 		if i, ok := at[id]; ok {
-			run := metering.Run{From: moment(begun)}
+			run.From = moment(begun)
 			if ended.Valid {
 				run.To = moment(ended.Int64)
 			}
@@ -56,10 +57,12 @@ func Unsettled(ctx context.Context, q projections.Querier) ([]policy.Unsettled, 
 
 func meters(ctx context.Context, q projections.Querier) (boxes []policy.Unsettled, at map[box.ID]int, err error) {
 	at = map[box.ID]int{}
-	err = each(ctx, q, `SELECT box, tenant, ended, minute FROM meters WHERE tenant <> '' ORDER BY box`, func(rows *sql.Rows) error {
+	err = each(ctx, q, `SELECT box, tenant, ended, newest, minute FROM meters WHERE tenant <> ''
+		AND (EXISTS (SELECT 1 FROM metered_runs r WHERE r.box = meters.box) OR EXISTS (SELECT 1 FROM metered_calls c WHERE c.box = meters.box))
+		ORDER BY box`, func(rows *sql.Rows) error {
 		var b policy.Unsettled
 		var minute int64
-		if err := rows.Scan(&b.Box, &b.Tenant, &b.Ended, &minute); err != nil {
+		if err := rows.Scan(&b.Box, &b.Tenant, &b.Ended, &b.Known, &minute); err != nil {
 			return err
 		}
 		if minute > 0 {

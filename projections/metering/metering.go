@@ -24,16 +24,19 @@ CREATE TABLE meters (
   box      TEXT PRIMARY KEY,
   tenant   TEXT    NOT NULL, -- empty while it is a spare
   since    INTEGER,          -- begin of the stretch that lasts
+  began    INTEGER NOT NULL, -- revision of the event that began it
   last     INTEGER NOT NULL, -- the newest moment that was seen
+  newest   INTEGER NOT NULL, -- revision of the newest event that began or ended a stretch
   ended    INTEGER NOT NULL, -- 1 when nothing can come any more
-  minute   INTEGER NOT NULL, -- the newest minute that is debited, 0 for none
-  revision INTEGER NOT NULL  -- the newest event that is debited as a call
+  minute   INTEGER NOT NULL  -- the newest minute that is debited, 0 for none
 ) STRICT, WITHOUT ROWID;
 CREATE TABLE metered_runs (
-  box   TEXT    NOT NULL,
-  begun INTEGER NOT NULL,
-  ended INTEGER,
-  PRIMARY KEY (box, begun)
+  box       TEXT    NOT NULL,
+  began     INTEGER NOT NULL, -- revision of the event
+  begun_at  INTEGER NOT NULL,
+  ended     INTEGER NOT NULL, -- likewise, 0 for none
+  ended_at  INTEGER,
+  PRIMARY KEY (box, began)
 ) STRICT, WITHOUT ROWID;
 CREATE TABLE metered_calls (
   box      TEXT    NOT NULL,
@@ -77,20 +80,14 @@ func seen[E box.Event](ctx context.Context, tx projections.Tx, r ledger.Record, 
 	if next == m {
 		return nil
 	}
-	if _, err := tx.ExecContext(ctx, `INSERT INTO meters VALUES (?, ?, ?, ?, ?, 0, 0)
-		ON CONFLICT (box) DO UPDATE SET tenant = excluded.tenant, since = excluded.since, last = excluded.last, ended = excluded.ended`,
-		id, next.Tenant, unix(next.Since), next.Last.Unix(), next.Ended); err != nil {
+	if _, err := tx.ExecContext(ctx, `INSERT INTO meters VALUES (?, ?, ?, ?, ?, ?, ?, 0)
+		ON CONFLICT (box) DO UPDATE SET tenant = excluded.tenant, since = excluded.since, began = excluded.began, last = excluded.last,
+		newest = excluded.newest, ended = excluded.ended`,
+		id, next.Tenant, unix(next.Since), next.Began, next.Last.Unix(), next.Newest, next.Ended); err != nil {
 		return err
 	}
-	if run != nil && run.To.Equal(run.From) { // not a second of it
-		if _, err := tx.ExecContext(ctx, `DELETE FROM metered_runs WHERE box = ? AND begun = ?`, id, run.From.Unix()); err != nil {
-			return err
-		}
-	} else if run != nil {
-		if _, err := tx.ExecContext(ctx, `INSERT INTO metered_runs VALUES (?, ?, ?) ON CONFLICT (box, begun) DO UPDATE SET ended = excluded.ended`,
-			id, run.From.Unix(), unix(run.To)); err != nil {
-			return err
-		}
+	if err := ran(ctx, tx, id, run); err != nil {
+		return err
 	}
 	if call != nil {
 		if _, err := tx.ExecContext(ctx, `INSERT INTO metered_calls VALUES (?, ?, ?, ?, ?)`,
@@ -101,11 +98,26 @@ func seen[E box.Event](ctx context.Context, tx projections.Tx, r ledger.Record, 
 	return forget(ctx, tx, id)
 }
 
+// ran notes a stretch that began or ended.
+func ran(ctx context.Context, tx projections.Tx, id box.ID, run *metering.Run) error {
+	switch {
+	case run == nil:
+		return nil
+	case run.To.Equal(run.From): // not a second of it
+		_, err := tx.ExecContext(ctx, `DELETE FROM metered_runs WHERE box = ? AND began = ?`, id, run.Began)
+		return err
+	}
+	_, err := tx.ExecContext(ctx, `INSERT INTO metered_runs VALUES (?, ?, ?, ?, ?) ON CONFLICT (box, began) DO UPDATE SET ended = excluded.ended, ended_at = excluded.ended_at`,
+		id, run.Began, run.From.Unix(), run.Ended, unix(run.To))
+	return err
+}
+
 func load(ctx context.Context, tx projections.Tx, id box.ID) (metering.Meter, error) {
 	m := metering.Meter{Box: id}
 	var since sql.NullInt64
 	var last int64
-	err := tx.QueryRowContext(ctx, `SELECT tenant, since, last, ended FROM meters WHERE box = ?`, id).Scan(&m.Tenant, &since, &last, &m.Ended)
+	err := tx.QueryRowContext(ctx, `SELECT tenant, since, began, last, newest, ended FROM meters WHERE box = ?`, id).
+		Scan(&m.Tenant, &since, &m.Began, &last, &m.Newest, &m.Ended)
 	if errors.Is(err, sql.ErrNoRows) {
 		return m, nil
 	}
@@ -116,28 +128,53 @@ func load(ctx context.Context, tx projections.Tx, id box.ID) (metering.Meter, er
 	return m, err
 }
 
-// debited drops what is settled.
+// debited drops what is settled. Most debits end nothing, and change one row.
 func debited(ctx context.Context, tx projections.Tx, _ ledger.Record, e credit.Debited) error {
-	if e.Kind == pricing.Box {
-		minute := e.From.Unix()
-		if _, err := tx.ExecContext(ctx, `UPDATE meters SET minute = max(minute, ?) WHERE box = ?`, minute, e.Box); err != nil {
+	id := box.ID(e.Box)
+	if e.Kind != pricing.Box {
+		if _, err := tx.ExecContext(ctx, `DELETE FROM metered_calls WHERE box = ? AND revision <= ?`, id, e.Revision); err != nil {
 			return err
 		}
-		if _, err := tx.ExecContext(ctx, `DELETE FROM metered_runs WHERE box = ? AND ended <= ?`, e.Box, minute+60); err != nil {
-			return err
-		}
-	} else {
-		if _, err := tx.ExecContext(ctx, `UPDATE meters SET revision = max(revision, ?) WHERE box = ?`, e.Revision, e.Box); err != nil {
-			return err
-		}
-		if _, err := tx.ExecContext(ctx, `DELETE FROM metered_calls WHERE box = ? AND revision <= ?`, e.Box, e.Revision); err != nil {
+		return forget(ctx, tx, id)
+	}
+	minute, end := e.From.Unix(), e.From.Unix()+60
+	var newest ledger.Revision
+	var lasts bool
+	err := tx.QueryRowContext(ctx, `UPDATE meters SET minute = max(minute, ?1), last = iif(?3 > 0, max(last, ?2), last),
+		since = iif(?3 > 0 AND began > ?3, max(since, ?2), since) WHERE box = ?4 RETURNING newest, since IS NOT NULL`,
+		minute, end, e.Revision, id).Scan(&newest, &lasts)
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if e.Revision > 0 && newest > e.Revision {
+		if err := clamp(ctx, tx, id, end, e.Revision); err != nil {
 			return err
 		}
 	}
-	return forget(ctx, tx, box.ID(e.Box))
+	if _, err := tx.ExecContext(ctx, `DELETE FROM metered_runs WHERE box = ? AND ended_at <= ?`, id, end); err != nil || lasts {
+		return err
+	}
+	return forget(ctx, tx, id)
 }
 
-// forget drops a box that has ended and of which nothing is left to settle.
+// clamp is metering.Clamp on the rows.
+func clamp(ctx context.Context, tx projections.Tx, id box.ID, end int64, known ledger.Revision) error {
+	for _, change := range []string{
+		`UPDATE metered_runs SET begun_at = max(begun_at, ?2) WHERE box = ?1 AND began > ?3`,
+		`UPDATE metered_runs SET ended_at = max(ended_at, ?2) WHERE box = ?1 AND ended > ?3`,
+		`DELETE FROM metered_runs WHERE box = ?1 AND ended_at <= begun_at`,
+	} {
+		if _, err := tx.ExecContext(ctx, change, id, end, known); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// forget drops a box of which nothing more can come and nothing is left to settle.
 func forget(ctx context.Context, tx projections.Tx, id box.ID) error {
 	_, err := tx.ExecContext(ctx, `DELETE FROM meters WHERE box = ? AND ended = 1
 		AND NOT EXISTS (SELECT 1 FROM metered_runs r WHERE r.box = meters.box)

@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"parallelsandbox/domain/box"
@@ -55,6 +57,9 @@ func chosen(q control.UsageQuery, d credit.Debited) bool {
 
 // Sums implements control.Usage.
 func (o *Oracle) Sums(ctx context.Context, q control.UsageQuery, by control.UsageGroup) ([]control.UsageSum, error) {
+	if !slices.Contains([]control.UsageGroup{control.ByKind, control.ByBox, control.ByDay}, by) {
+		return nil, fmt.Errorf("controltest: no sums by %q", by)
+	}
 	sums := []control.UsageSum{}
 	err := o.credits(ctx, func(_ ledger.Record, e credit.Event) {
 		d, ok := e.(credit.Debited)
@@ -153,51 +158,57 @@ func movement(e credit.Event) (control.Movement, bool) {
 
 // Unsettled is what has been used and is not debited, as policy.Meter asks for it.
 func (o *Oracle) Unsettled(ctx context.Context) ([]policy.Unsettled, error) {
-	told, err := o.boxes(ctx)
-	if err != nil {
-		return nil, err
-	}
-	settled := map[string]credit.Cursor{}
-	err = o.credits(ctx, func(_ ledger.Record, e credit.Event) {
-		if d, ok := e.(credit.Debited); ok {
-			c := settled[d.Box]
-			if d.Kind == pricing.Box {
-				c.Minute = d.From
-			} else {
-				c.Revision = d.Revision
-			}
-			settled[d.Box] = c
+	used, settled := map[box.ID]*metering.Usage{}, map[box.ID]credit.Cursor{}
+	for r, err := range o.ledger.Tail(ctx, 0) {
+		if err != nil {
+			return nil, err
 		}
-	})
+		v, err := o.codec.Decode(r.Entry)
+		if err != nil {
+			return nil, err
+		}
+		switch e := v.(type) {
+		case box.Event:
+			id := box.ID(strings.TrimPrefix(string(r.Stream), string(box.StreamOf(""))))
+			if used[id] == nil {
+				used[id] = &metering.Usage{Meter: metering.Meter{Box: id}}
+			}
+			used[id].Take(e, r.Revision)
+		case credit.Debited:
+			c := settled[box.ID(e.Box)]
+			if e.Kind == pricing.Box {
+				used[box.ID(e.Box)].Debited(e.From, e.Revision)
+				c.Minute = e.From
+			} else {
+				c.Revision = e.Revision
+			}
+			settled[box.ID(e.Box)] = c
+		}
+	}
 	var all []policy.Unsettled
-	for _, b := range told {
-		u := unsettled(b, settled[string(b.state.ID)])
-		if u.Tenant != "" {
+	for _, id := range slices.Sorted(maps.Keys(used)) {
+		if u := unsettled(used[id], settled[id]); u.Tenant != "" && (len(u.Runs) > 0 || len(u.Calls) > 0) {
 			all = append(all, u)
 		}
 	}
-	return all, err
+	return all, nil
 }
 
-func unsettled(b *told, done credit.Cursor) policy.Unsettled {
-	m := metering.Meter{}
-	u := policy.Unsettled{Box: b.state.ID, Tenant: b.state.Tenant}
+func unsettled(b *metering.Usage, done credit.Cursor) policy.Unsettled {
+	u := policy.Unsettled{Box: b.Box, Tenant: b.Tenant, Ended: b.Ended, Known: b.Newest}
 	if !done.Minute.IsZero() {
 		u.From = done.Minute.Add(time.Minute)
 	}
-	for i, e := range b.events {
-		next, run, call := m.Seen(e, b.records[i].Revision)
-		m = next
-		switch {
-		case run != nil && run.To.IsZero():
-			u.Runs = append(u.Runs, *run)
-		case run != nil:
-			u.Runs[len(u.Runs)-1] = *run
-		case call != nil && call.Revision > done.Revision:
-			u.Calls = append(u.Calls, *call)
+	for _, r := range b.Runs {
+		if r.To.IsZero() || r.To.After(u.From) {
+			u.Runs = append(u.Runs, r)
 		}
 	}
-	u.Ended = m.Ended
+	for _, c := range b.Calls {
+		if c.Revision > done.Revision {
+			u.Calls = append(u.Calls, c)
+		}
+	}
 	return u
 }
 
