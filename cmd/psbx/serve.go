@@ -5,6 +5,7 @@ import (
 	"io"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"parallelsandbox/cmd/internal/wire"
 )
@@ -34,9 +35,20 @@ func serve(c *wire.Config) *cobra.Command {
 	f.StringVar(&c.Domain, "domain", "", "public domain, behind a proxy that ends TLS; empty for this machine alone")
 	machineFlags(f, c)
 	f.StringVar(&c.ReclaimNotice, "reclaim-notice", "", "where the cloud announces that it takes this machine back: a file that appears, or a URL")
+	stripeFlags(f, c)
 	f.DurationVar(&c.Keepalive, "keepalive", c.Keepalive, "longest silence of an answer that takes its time")
 	f.DurationVar(&c.StartWithin, "start-within", c.StartWithin, "a box that is not ready by then is given up")
 	return cmd
+}
+
+// stripeFlags are how plans and credits are paid for. Keys are better given in the environment:
+// other users of the machine see a command line.
+func stripeFlags(f *pflag.FlagSet, c *wire.Config) {
+	f.StringVar(&c.Stripe.Key, "stripe-key", "", "secret key of Stripe, sk_test_… or sk_live_…; better as PSBX_STRIPE_KEY")
+	f.StringVar(&c.Stripe.WebhookSecret, "stripe-webhook-secret", "", "signing secret of the webhook endpoint, whsec_…; better as PSBX_STRIPE_WEBHOOK_SECRET")
+	f.StringSliceVar(&c.Stripe.Pro, "stripe-price-pro", nil, "price of Stripe that is the pro plan; after it, others that were")
+	f.StringSliceVar(&c.Stripe.Max, "stripe-price-max", nil, "price of Stripe that is the max plan; after it, others that were")
+	f.StringVar(&c.Stripe.URL, "stripe-url", "", "another server in the place of Stripe, for tests")
 }
 
 // welcome says where the doors are and, once, what to paste into an agent.

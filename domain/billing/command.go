@@ -81,6 +81,16 @@ type (
 	}
 )
 
+// NoticeOf is the notice that a command takes in; empty for LinkCustomer.
+func NoticeOf(c Command) Notice {
+	if n, ok := c.(interface{ notice() Notice }); ok {
+		return n.notice()
+	}
+	return Notice{}
+}
+
+func (n Notice) notice() Notice { return n }
+
 // Payment is money, and the credits it bought.
 type Payment struct {
 	ID       string

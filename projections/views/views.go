@@ -13,9 +13,12 @@ import (
 	"parallelsandbox/domain/control"
 	"parallelsandbox/domain/host"
 	"parallelsandbox/domain/ledger"
+	usageof "parallelsandbox/domain/metering"
 	"parallelsandbox/domain/money"
 	"parallelsandbox/domain/policy"
+	"parallelsandbox/domain/tenant"
 	"parallelsandbox/projections"
+	"parallelsandbox/projections/billing"
 	"parallelsandbox/projections/boxes"
 	"parallelsandbox/projections/credits"
 	"parallelsandbox/projections/history"
@@ -46,7 +49,7 @@ type Views struct {
 
 // All declares every read model.
 func All() []*projections.Projection {
-	return []*projections.Projection{boxes.New(), credits.New(), history.New(), hosts.New(), keys.New(), metering.New(), usage.New(), wiring.New()}
+	return []*projections.Projection{billing.New(), boxes.New(), credits.New(), history.New(), hosts.New(), keys.New(), metering.New(), usage.New(), wiring.New()}
 }
 
 // New returns the read models of a ledger. They stand still until Run.
@@ -157,9 +160,17 @@ func (v *Views) Movements(ctx context.Context, tenant string, from, until time.T
 // Accounts lists every tenant that ever had credits.
 func (v *Views) Accounts(ctx context.Context) ([]string, error) { return credits.Accounts(ctx, v.q) }
 
+// Billed lists every tenant that ever had to do with the payment provider.
+func (v *Views) Billed(ctx context.Context) ([]tenant.ID, error) { return billing.Tenants(ctx, v.q) }
+
 // Spent implements control.Views.
 func (v *Views) Spent(ctx context.Context, id box.ID) (control.Spent, error) {
 	return usage.Spent(ctx, v.q, id)
+}
+
+// Unbilled implements control.Views.
+func (v *Views) Unbilled(ctx context.Context, id box.ID, until time.Time) ([]usageof.Line, error) {
+	return metering.Unbilled(ctx, v.q, id, until)
 }
 
 // Rows implements control.Usage.

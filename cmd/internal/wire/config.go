@@ -43,6 +43,8 @@ type Config struct {
 
 	ReclaimNotice string // file or URL where the cloud announces that it takes this machine back; empty for none
 
+	Stripe StripeConfig // how plans and credits are paid for
+
 	Version     string // of this program
 	StartWithin time.Duration
 	Keepalive   time.Duration // longest silence of a slow answer

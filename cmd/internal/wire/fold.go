@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"parallelsandbox/domain/billing"
 	"parallelsandbox/domain/box"
 	"parallelsandbox/domain/credit"
 	"parallelsandbox/domain/host"
@@ -17,6 +18,7 @@ import (
 func (s *Stores) Foldable(ctx context.Context) error {
 	boxes, tenants, hosts := map[ledger.Stream]box.State{}, map[ledger.Stream]tenant.State{}, map[ledger.Stream]host.State{}
 	credits, prices := map[ledger.Stream]credit.State{}, pricing.State{}
+	bills := map[ledger.Stream]billing.State{}
 	for r, err := range s.Ledger.Tail(ctx, 0) {
 		if err != nil {
 			return err
@@ -37,6 +39,8 @@ func (s *Stores) Foldable(ctx context.Context) error {
 			credits[r.Stream] = credit.Evolve(credits[r.Stream], e)
 		case pricing.Event:
 			prices = pricing.Evolve(prices, e)
+		case billing.Event:
+			bills[r.Stream] = billing.Evolve(bills[r.Stream], e)
 		}
 		if own, _, _ := strings.Cut(r.Type, "."); own != kind {
 			return fmt.Errorf("position %d: a %s event on the stream %s", r.Position, r.Type, r.Stream)

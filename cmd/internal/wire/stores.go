@@ -9,6 +9,7 @@ import (
 	"os"
 
 	"parallelsandbox/adapters/sqlite"
+	"parallelsandbox/domain/billing"
 	"parallelsandbox/domain/box"
 	"parallelsandbox/domain/control"
 	"parallelsandbox/domain/credit"
@@ -24,7 +25,7 @@ const folds = 4096
 
 // Codec knows every event of the product.
 func Codec() (*ledger.Codec, error) {
-	return ledger.NewCodec(box.Events, tenant.Events, host.Events, credit.Events, pricing.Events)
+	return ledger.NewCodec(box.Events, tenant.Events, host.Events, credit.Events, pricing.Events, billing.Events)
 }
 
 // Stores is the ledger and what commands need of it.
@@ -36,6 +37,7 @@ type Stores struct {
 	Hosts   *control.Hosts
 	Credits *control.Credits
 	Prices  *control.Prices
+	Bills   *control.Bills
 }
 
 // OpenStores opens the ledger of a data directory for reading and appending, and makes
@@ -71,6 +73,7 @@ func openStores(c Config, open func(string) (*sqlite.Ledger, error)) (*Stores, e
 		Hosts:   decider.NewRepository(led, codec, host.Decider, folds),
 		Credits: decider.NewRepository(led, codec, credit.Decider, folds),
 		Prices:  decider.NewRepository(led, codec, pricing.Decider, 1),
+		Bills:   decider.NewRepository(led, codec, billing.Decider, folds),
 	}, nil
 }
 
