@@ -2,6 +2,7 @@ package mcp
 
 import (
 	"context"
+	"encoding/json"
 	"time"
 
 	"parallelsandbox/domain/box"
@@ -31,6 +32,7 @@ type statusResult struct {
 	Secrets         []string          `json:"secrets,omitempty"`
 	Steps           []control.Step    `json:"steps"`
 	IdleTimeoutMin  int               `json:"idleTimeoutMin,omitempty"`
+	Cost            cost              `json:"cost"`
 	Warning         string            `json:"warning,omitempty"`
 	FreezeAfterSec  int               `json:"freezeAfterSec,omitempty"`
 	FrozenAt        *time.Time        `json:"frozenAt,omitempty"`
@@ -41,6 +43,21 @@ type statusResult struct {
 	ReadyAt         *time.Time        `json:"readyAt,omitempty"`
 	EndedAt         *time.Time        `json:"endedAt,omitempty"`
 	LastActivity    time.Time         `json:"lastActivity"`
+}
+
+// cost is what a box has used by now. Amounts are exact decimal numbers.
+type cost struct {
+	Seconds int64       `json:"seconds"`
+	USD     json.Number `json:"usd"`
+	Credits json.Number `json:"credits"`
+}
+
+func costSchema() schema {
+	return object(props{
+		"seconds!": integer("Seconds it was ready. Frozen time is free."),
+		"usd!":     schema{"type": "number", "description": "US dollars."},
+		"credits!": schema{"type": "number", "description": "Credits."},
+	}).open().described("What the box has cost so far.")
 }
 
 func healthSchema() schema {
@@ -98,6 +115,7 @@ func (d *Door) status() tool {
 			"secrets":         array(schema{"type": "string"}, "Names of the secrets in its environment."),
 			"steps!":          array(stepSchema(), "What was done in the box, newest last."),
 			"idleTimeoutMin":  integer("Minutes without a call after which the box is stopped."),
+			"cost!":           costSchema(),
 			"warning":         str("What is about to happen to the box, such as its machine being taken back, and what to do now."),
 			"freezeAfterSec":  integer("Seconds without a call after which the box is frozen: its memory and files are kept, nothing runs and box time costs nothing until the next call wakes it up."),
 			"frozenAt":        when("Since when a frozen box has been frozen."),
@@ -123,6 +141,7 @@ func (d *Door) statusResultOf(s control.Status) statusResult {
 		ID: st.ID, Name: st.Name, Note: st.Note, State: st.Phase, Status: st.Phase, Health: s.Health,
 		Wiring: wiringTable(st.Services, st.ExternalBaseURL), WiringRevision: st.WiringRevision, ExternalBaseURL: st.ExternalBaseURL,
 		TakeoverURL: s.TakeoverURL, SceneURL: s.SceneURL, SceneURLs: map[string]string{}, Secrets: st.Secrets, Steps: s.Steps,
+		Cost:           cost{s.Spent.Seconds, json.Number(s.Spent.Cost.String()), json.Number(s.Spent.Credits.String())},
 		IdleTimeoutMin: st.IdleTimeoutMin, Warning: s.Warning, FreezeAfterSec: int(s.FreezeAfter.Seconds()), ThawError: st.ThawError, StartedFrom: st.StartedFrom, Revision: s.Revision,
 		RequestedAt: st.RequestedAt, ReadyAt: moment(st.ReadyAt), EndedAt: moment(st.EndedAt), LastActivity: st.LastActivity,
 	}

@@ -110,6 +110,7 @@ type boxBody struct {
 	Health         *control.Health `json:"health,omitempty"`
 	Warning        string          `json:"warning,omitempty"`
 	FreezeAfterSec int             `json:"freezeAfterSec,omitempty"`
+	Cost           *cost           `json:"cost,omitempty"` // by now; not for a moment that is over
 	SceneURL       string          `json:"sceneUrl,omitempty"`
 	TakeoverURL    string          `json:"takeoverUrl,omitempty"`
 	Steps          []control.Step  `json:"steps,omitempty"` // the newest, oldest of them first
@@ -179,6 +180,7 @@ func (s *server) getBox(w http.ResponseWriter, r *http.Request, who control.Call
 	body.Health, body.SceneURL, body.TakeoverURL, body.Steps = &now.Health, now.SceneURL, now.TakeoverURL, now.Steps
 	body.Warning = now.Warning
 	body.FreezeAfterSec = int(now.FreezeAfter.Seconds())
+	body.Cost = &cost{now.Spent.Seconds, dollars(now.Spent.Cost), credits(now.Spent.Credits)}
 	return writeJSON(w, http.StatusOK, body)
 }
 

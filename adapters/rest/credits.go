@@ -11,6 +11,13 @@ import (
 	"parallelsandbox/domain/pricing"
 )
 
+// cost is what a box has used.
+type cost struct {
+	Seconds int64       `json:"seconds"`
+	CostUSD json.Number `json:"cost_usd"`
+	Credits json.Number `json:"credits"`
+}
+
 type bucket struct {
 	Bucket    string        `json:"bucket"`
 	Source    credit.Source `json:"source"`

@@ -9,6 +9,7 @@ import (
 
 	"parallelsandbox/domain/box"
 	"parallelsandbox/domain/ledger"
+	"parallelsandbox/domain/metering"
 	"parallelsandbox/domain/money"
 )
 
@@ -118,7 +119,10 @@ type Views interface {
 	// Movements lists the steps between two moments to a tenant's balance, and the balance
 	// before the first.
 	Movements(ctx context.Context, tenant string, from, until time.Time) (before money.Milli, all []Movement, err error)
+	// Spent is what was debited for a box.
 	Spent(ctx context.Context, id box.ID) (Spent, error)
+	// Unbilled is the box time until a moment that is not debited yet.
+	Unbilled(ctx context.Context, id box.ID, until time.Time) ([]metering.Line, error)
 	// KeyByHash returns ok false when no such key was ever issued.
 	KeyByHash(ctx context.Context, hash string) (row KeyRow, ok bool, err error)
 }

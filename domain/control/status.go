@@ -17,6 +17,7 @@ type Status struct {
 	State       box.State
 	Revision    ledger.Revision
 	Health      Health
+	Spent       Spent         // by now
 	Warning     string        // what is about to happen to it, if anything
 	FreezeAfter time.Duration // without a call until the box is frozen; 0 for never
 	TakeoverURL string
@@ -67,8 +68,12 @@ func (s *Service) status(ctx context.Context, id box.ID) (Status, error) {
 			health = s.health(ctx, st)
 		}
 	}
+	spent, err := s.spent(ctx, id)
+	if err != nil {
+		return Status{}, err
+	}
 	return Status{
-		State: st, Warning: warning, Revision: rev, Health: health, Steps: steps, FreezeAfter: s.FreezeAfter,
+		State: st, Spent: spent, Warning: warning, Revision: rev, Health: health, Steps: steps, FreezeAfter: s.FreezeAfter,
 		TakeoverURL: s.Links.Page(id, s.Now()), SceneURL: s.Links.Scene(id, ""),
 	}, nil
 }

@@ -3,6 +3,8 @@ package metering
 import (
 	"context"
 	"database/sql"
+	"errors"
+	"time"
 
 	"parallelsandbox/domain/box"
 	"parallelsandbox/domain/ledger"
@@ -53,6 +55,42 @@ func Unsettled(ctx context.Context, q projections.Querier) ([]policy.Unsettled, 
 		return nil
 	})
 	return boxes, err
+}
+
+// Unbilled answers control.Views: the box time of one box until a moment that is not debited.
+func Unbilled(ctx context.Context, q projections.Querier, id box.ID, until time.Time) ([]metering.Line, error) {
+	var tenant string
+	var minute int64
+	err := q.QueryRowContext(ctx, `SELECT tenant, minute FROM meters WHERE box = ?`, id).Scan(&tenant, &minute)
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var runs []metering.Run
+	found, err := q.QueryContext(ctx, `SELECT begun_at, ended_at FROM metered_runs WHERE box = ? ORDER BY began`, id)
+	if err != nil {
+		return nil, err
+	}
+	defer found.Close()
+	for found.Next() {
+		var begun int64
+		var ended sql.NullInt64
+		if err := found.Scan(&begun, &ended); err != nil {
+			return nil, err
+		}
+		run := metering.Run{From: moment(begun)}
+		if ended.Valid {
+			run.To = moment(ended.Int64)
+		}
+		runs = append(runs, run)
+	}
+	from := time.Time{}
+	if minute > 0 {
+		from = moment(minute + 60)
+	}
+	return metering.Minutes(tenant, id, runs, from, until.Truncate(time.Second)), found.Err()
 }
 
 func meters(ctx context.Context, q projections.Querier) (boxes []policy.Unsettled, at map[box.ID]int, err error) {

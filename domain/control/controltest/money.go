@@ -212,6 +212,17 @@ func unsettled(b *metering.Usage, done credit.Cursor) policy.Unsettled {
 	return u
 }
 
+// Unbilled implements control.Views.
+func (o *Oracle) Unbilled(ctx context.Context, id box.ID, until time.Time) ([]metering.Line, error) {
+	all, err := o.Unsettled(ctx)
+	for _, u := range all {
+		if u.Box == id {
+			return metering.Minutes(u.Tenant, u.Box, u.Runs, u.From, until.Truncate(time.Second)), err
+		}
+	}
+	return nil, err
+}
+
 // Accounts lists every tenant that ever had credits.
 func (o *Oracle) Accounts(ctx context.Context) (all []string, err error) {
 	err = o.credits(ctx, func(r ledger.Record, _ credit.Event) {
