@@ -24,15 +24,16 @@ func newUsed(id box.ID) *used {
 
 // usage holds a debit against the box it names, and returns what the box used, 0 where there
 // was nothing to debit.
-func (a *auditor) usage(e credit.Debited) (quantity int64) {
+func (a *auditor) usage(acc *account, e credit.Debited) (quantity int64) {
 	a.Debits++
 	u := a.boxes[box.ID(e.Box)]
 	if u == nil {
 		a.differ("box %s never was", e.Box)
 		return 0
 	}
-	if u.Tenant != e.Tenant {
-		a.differ("box %s belongs to %q, not to %s", e.Box, u.Tenant, e.Tenant)
+	if u.Tenant != acc.tenant {
+		a.differ("box %s belongs to %q, not to %s", e.Box, u.Tenant, acc.tenant)
+		return 0
 	}
 	if e.Unit != e.Kind.Unit() {
 		a.differ("%s is counted in %ss, not in %ss", e.Kind, e.Kind.Unit(), e.Unit)

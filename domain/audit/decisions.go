@@ -64,20 +64,15 @@ func (a *auditor) granted(before credit.State, e credit.Granted) (credit.Event, 
 	}
 	wrong := repaid(before, e.Amount, e.Repaid)
 	if e.Source == credit.Plan {
-		book, _ := a.prices.At(e.At)
-		plan := a.planAt(e.Tenant, e.At)
-		want := money.Milli(book.Grants[string(plan)])
-		if before.Grant.Month == e.Month {
-			want -= before.Grant.Amount
-		}
+		want := a.brings(before, e)
 		begin := credit.MonthOf(e.At)
 		if e.Amount != want {
-			wrong = append(wrong, fmt.Sprintf("plan %s brings %s more credits for %s, not %s", plan, want, e.Month, e.Amount))
+			wrong = append(wrong, fmt.Sprintf("the plan brings %s more credits for %s, not %s", want, e.Month, e.Amount))
 		}
 		if end := begin.AddDate(0, 1, 0); e.Month != begin.Format("2006-01") || e.ExpiresAt == nil || !e.ExpiresAt.Equal(end) {
 			wrong = append(wrong, fmt.Sprintf("what a plan brings is for the month it is granted in and expires at %s", end.Format(time.RFC3339)))
 		}
-		e.Amount = max(0, want)
+		e.Amount = want
 	}
 	e.Repaid = min(before.Owed, e.Amount)
 	return e, wrong
@@ -89,15 +84,24 @@ type planned struct {
 	since time.Time
 }
 
-// planAt is the plan a tenant had at a moment: a grant may be written a little after the
-// plan it was decided by was changed.
-func (a *auditor) planAt(id string, at time.Time) (plan tenant.Plan) {
-	for i, p := range a.plans[id] {
-		if i == 0 || !p.since.After(at) {
-			plan = p.plan
+// brings is what the plan of a tenant brings more for a month. The plan is the one that the
+// ledger says by then, or the one of that moment: either may have been known to whoever granted.
+func (a *auditor) brings(before credit.State, e credit.Granted) (amount money.Milli) {
+	book, _ := a.prices.At(e.At)
+	for i, p := range a.plans[e.Tenant] {
+		last := i == len(a.plans[e.Tenant])-1
+		if !last && p.since.After(e.At) {
+			continue
+		}
+		brings := money.Milli(book.Grants[string(p.plan)])
+		if before.Grant.Month == e.Month {
+			brings = max(0, brings-before.Grant.Amount)
+		}
+		if amount = brings; brings == e.Amount && (last || a.plans[e.Tenant][i+1].since.After(e.At)) {
+			break
 		}
 	}
-	return plan
+	return amount
 }
 
 func expired(before credit.State, e credit.Expired) (credit.Event, []string) {
