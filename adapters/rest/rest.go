@@ -4,7 +4,7 @@
 // Read rest.go for the routes and request.go for what every request goes through, then
 // problem.go for how a refusal looks, and one file for each group of routes: boxes.go,
 // history.go, sync.go, download.go, secrets.go, keys.go, usage.go, credits.go, statement.go,
-// probes.go. Every route is one
+// billing.go, probes.go. Every route is one
 // use case of domain/control; schemas/openapi.yaml describes them and a test holds it to that.
 package rest
 
@@ -22,9 +22,10 @@ import (
 	"parallelsandbox/domain/control"
 )
 
-// Config is what the API is made of. Control, Metrics and Log are needed.
+// Config is what the API is made of. Control, Billing, Metrics and Log are needed.
 type Config struct {
 	Control *control.Service
+	Billing *control.Billing
 	Metrics *prometheus.Registry // gains the counters of this package; served at /metrics
 	Log     *slog.Logger
 	Ready   []Check // what /readyz asks
@@ -100,5 +101,9 @@ func routes(c Config) *chi.Mux {
 	r.Get("/v1/credits", s.owned(s.getCredits))
 	r.Get("/v1/credits/movements", s.owned(s.getMovements))
 	r.Get("/v1/credits/statement", s.owned(s.getStatement))
+
+	r.Post("/v1/billing/checkout", s.owned(s.checkout))
+	r.Post("/v1/billing/portal", s.owned(s.portal))
+	r.Post("/v1/billing/webhook", s.open(s.webhook))
 	return r
 }

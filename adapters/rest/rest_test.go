@@ -14,6 +14,7 @@ import (
 
 	"parallelsandbox/adapters/memory"
 	"parallelsandbox/adapters/rest"
+	"parallelsandbox/adapters/stripe/stripetest"
 	"parallelsandbox/domain/box"
 	"parallelsandbox/domain/control"
 	"parallelsandbox/domain/control/controltest"
@@ -26,13 +27,16 @@ type world struct {
 	server  *httptest.Server
 	metrics *prometheus.Registry
 	log     *logBuffer
+	stripe  *stripetest.Server
 }
 
 func open(t testing.TB, change func(*rest.Config), opts ...controltest.Option) *world {
 	t.Helper()
 	w := &world{Harness: controltest.New(t, new(memory.Ledger), opts...), t: t, metrics: prometheus.NewRegistry(), log: new(logBuffer)}
+	w.stripe = stripetest.New(t, w.Clock.Now)
+	bills, _ := stripetest.Billing(t, w.Harness, w.stripe.Config())
 	cfg := rest.Config{
-		Control: w.Service, Metrics: w.metrics, Log: slog.New(slog.NewTextHandler(w.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		Control: w.Service, Billing: bills, Metrics: w.metrics, Log: slog.New(slog.NewTextHandler(w.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
 	if change != nil {
 		change(&cfg)

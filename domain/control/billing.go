@@ -51,9 +51,8 @@ type Order struct {
 	Plan     tenant.Plan
 	Credits  int64 // whole ones
 	Cents    int64 // US, for credits; the price of a plan is the provider's to know
-	// After counts what was paid for before: the same order again is another one once the first
-	// is paid.
-	After ledger.Revision
+	// After is how many orders were paid before: the same one again is another one then.
+	After int
 }
 
 // Page is where an order is paid.
@@ -107,7 +106,7 @@ func (b *Billing) Checkout(ctx context.Context, who Caller, p Purchase) (Sale, e
 	if err != nil {
 		return Sale{}, err
 	}
-	st, rev, err := b.Bills.Load(ctx, billing.StreamOf(who.Tenant))
+	st, _, err := b.Bills.Load(ctx, billing.StreamOf(who.Tenant))
 	if err != nil {
 		return Sale{}, err
 	}
@@ -115,7 +114,7 @@ func (b *Billing) Checkout(ctx context.Context, who Caller, p Purchase) (Sale, e
 		return Sale{}, fault.New(fault.Conflict, "there is a subscription to the %s plan already (%s); POST /v1/billing/portal gives the page on which it is changed",
 			st.Subscriptions[id].Plan, st.Subscriptions[id].Status)
 	}
-	order.Tenant, order.Name, order.Customer, order.After = who.Tenant, of.Name, st.Customer, rev
+	order.Tenant, order.Name, order.Customer, order.After = who.Tenant, of.Name, st.Customer, len(st.Checkouts)
 	page, err := b.Payments.Checkout(ctx, order)
 	if err != nil {
 		return Sale{}, err

@@ -27,7 +27,11 @@ func doors(c Config, core *Core, d hypervisor.Driver) (http.Handler, func() erro
 	if err != nil {
 		return nil, nil, fmt.Errorf("mcp: %w", err)
 	}
-	api := rest.New(rest.Config{Control: core.Use, Metrics: metrics, Log: logger(c.Log, "rest"), Ready: checks(core, d)})
+	bills, err := core.payments(c)
+	if err != nil {
+		return nil, nil, err
+	}
+	api := rest.New(rest.Config{Control: core.Use, Billing: bills, Metrics: metrics, Log: logger(c.Log, "rest"), Ready: checks(core, d)})
 	pages := app.New(app.Config{Control: core.Use, MCPURL: c.addresses().mcp, Log: logger(c.Log, "app")})
 	mux := http.NewServeMux()
 	mux.Handle("/mcp", tools)
