@@ -50,7 +50,7 @@ CREATE TABLE metered_calls (
 
 // New declares the read model.
 func New() *projections.Projection {
-	p := &projections.Projection{Name: "metering", Version: 1, Schema: schema}
+	p := &projections.Projection{Name: "metering", Version: 2, Schema: schema}
 	projections.Handle(p, seen[box.SpareRequested])
 	projections.Handle(p, seen[box.Requested])
 	projections.Handle(p, seen[box.Claimed])
@@ -77,7 +77,7 @@ func seen[E box.Event](ctx context.Context, tx projections.Tx, r ledger.Record, 
 		return err
 	}
 	next, run, call := m.Seen(e, r.Revision)
-	if next == m {
+	if next == m && run == nil && call == nil {
 		return nil
 	}
 	if _, err := tx.ExecContext(ctx, `INSERT INTO meters VALUES (?, ?, ?, ?, ?, ?, ?, 0)

@@ -16,8 +16,11 @@ import (
 	"parallelsandbox/domain/box"
 	"parallelsandbox/domain/control"
 	"parallelsandbox/domain/control/controltest"
+	"parallelsandbox/domain/credit"
 	"parallelsandbox/domain/decider"
 	"parallelsandbox/domain/ledger"
+	"parallelsandbox/domain/policy"
+	"parallelsandbox/domain/pricing"
 	"parallelsandbox/domain/tenant"
 	"parallelsandbox/projections/views"
 )
@@ -29,6 +32,9 @@ type world struct {
 	codec   *ledger.Codec
 	boxes   *control.Boxes
 	tenants *control.Tenants
+	credits *control.Credits
+	prices  *control.Prices
+	meter   *policy.Meter
 	now     time.Time
 	name    string // of this world: rows are known by the ids of their events
 	ids     int
@@ -36,10 +42,27 @@ type world struct {
 
 func newWorld(t testing.TB, name string) *world {
 	led, codec := new(memory.Ledger), controltest.NewCodec(t)
-	return &world{
-		name: name, led: led, codec: codec, now: time.Date(2026, 1, 2, 3, 4, 5, 678, time.UTC),
+	w := &world{
+		name: name, led: led, codec: codec, now: time.Date(2026, 1, 31, 23, 4, 5, 678, time.UTC),
 		boxes: decider.NewRepository(led, codec, box.Decider, 100), tenants: decider.NewRepository(led, codec, tenant.Decider, 100),
+		credits: decider.NewRepository(led, codec, credit.Decider, 100), prices: decider.NewRepository(led, codec, pricing.Decider, 1),
 	}
+	oracle := controltest.NewOracle(led, codec)
+	w.meter = &policy.Meter{
+		Credits: w.credits, Prices: w.prices, Tenants: w.tenants, Boxes: w.boxes, Unsettled: oracle.Unsettled, Accounts: oracle.Accounts,
+		Log: slog.New(slog.DiscardHandler), Now: func() time.Time { return w.now }, NewID: w.newID,
+	}
+	draft := pricing.Default
+	draft.Prices = map[pricing.Kind]pricing.Price{pricing.Box: {MicroUSD: 60_000, MilliCredits: 6_000, Per: 3600}, pricing.Exec: {MicroUSD: 9, MilliCredits: 2, Per: 1}}
+	if _, err := w.prices.Execute(t.Context(), pricing.Stream, pricing.PublishFirst{Draft: draft, At: w.now}, func(_ pricing.State, e *ledger.Entry) { e.ID, e.At = w.newID(), w.now }); err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+func (w *world) newID() string {
+	w.ids++
+	return fmt.Sprintf("%s-%d", w.name, w.ids)
 }
 
 var (
@@ -53,8 +76,7 @@ var (
 func pick[E any](t *rapid.T, what string, from []E) E { return rapid.SampledFrom(from).Draw(t, what) }
 
 func (w *world) stamp(t *rapid.T, e *ledger.Entry, wiring int) {
-	w.ids++
-	e.ID, e.At = fmt.Sprintf("%s-%d", w.name, w.ids), w.now
+	e.ID, e.At = w.newID(), w.now
 	e.Meta = ledger.Meta{Wiring: wiring, Command: "c", Actor: ledger.Actor{
 		Tenant: pick(t, "actor", tenantIDs), Client: pick(t, "client", []string{"", "cli/1"}), Agent: pick(t, "agent", []string{"", "a1"}),
 	}}
@@ -63,13 +85,39 @@ func (w *world) stamp(t *rapid.T, e *ledger.Entry, wiring int) {
 // step sends one command; a refusal is as good as any.
 func (w *world) step(t *rapid.T) {
 	ctx := context.Background()
-	w.now = w.now.Add(time.Duration(pick(t, "pause", []int{0, 0, 1, 1e9})))
+	w.now = w.now.Add(time.Duration(pick(t, "pause", []int{0, 0, 1, 1e9, 40e9, 200e9})))
 	id := pick(t, "box", boxIDs)
+	if rapid.IntRange(0, 5).Draw(t, "money") == 0 {
+		w.money(t, id)
+		return
+	}
 	if cmd := w.tenantCommand(t, id); cmd != nil {
 		_, _ = w.tenants.Execute(ctx, tenant.StreamOf(tenant.ID(pick(t, "tenant", tenantIDs))), cmd, func(_ tenant.State, e *ledger.Entry) { w.stamp(t, e, 0) })
 		return
 	}
 	_, _ = w.boxes.Execute(ctx, box.StreamOf(box.ID(id)), w.boxCommand(t, id), func(s box.State, e *ledger.Entry) { w.stamp(t, e, s.WiringRevision) })
+}
+
+// money books something, or lets the meter settle what was used.
+func (w *world) money(t *rapid.T, id string) {
+	who := pick(t, "tenant", tenantIDs)
+	ref := rapid.StringMatching(`r[0-9]`).Draw(t, "reference")
+	ends := w.now.Add(time.Duration(rapid.IntRange(-100, 1000).Draw(t, "ends")) * time.Second)
+	var cmd credit.Command
+	switch rapid.IntRange(0, 5).Draw(t, "of credits") {
+	case 0:
+		cmd = credit.Grant{Tenant: who, Bucket: w.newID(), Source: credit.Promo, Amount: 5_000, Reference: ref, Reason: "why", Approver: "ana", ExpiresAt: &ends, At: w.now}
+	case 1:
+		cmd = credit.GiveBack{Tenant: who, Bucket: w.newID(), Amount: 9, Cost: 4, Box: id, Reference: ref, Reason: "slow", Approver: "ana", At: w.now}
+	case 2:
+		cmd = credit.Withdraw{Tenant: who, Amount: 300, Reference: ref, Reason: "disputed", Approver: "ana", At: w.now}
+	default:
+		if err := w.meter.Apply(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	_, _ = w.credits.Execute(context.Background(), credit.StreamOf(who), cmd, func(_ credit.State, e *ledger.Entry) { w.stamp(t, e, 0) })
 }
 
 func (w *world) tenantCommand(t *rapid.T, id string) tenant.Command {
@@ -89,7 +137,8 @@ func (w *world) tenantCommand(t *rapid.T, id string) tenant.Command {
 
 func (w *world) boxCommand(t *rapid.T, id string) box.Command {
 	op := rapid.StringMatching(`[a-d]`)
-	switch rapid.IntRange(0, 15).Draw(t, "of the box") {
+	late := w.now.Add(-time.Duration(pick(t, "late", []int{0, 0, 0, 90})) * time.Second)
+	switch rapid.IntRange(0, 20).Draw(t, "of the box") {
 	case 0, 1, 2:
 		r := box.Request{Box: box.ID(id), Tenant: pick(t, "tenant", tenantIDs), Host: pick(t, "host", hosts), Image: "base", Name: "n", Note: "why", At: w.now}
 		if rapid.Bool().Draw(t, "services") {
@@ -116,13 +165,23 @@ func (w *world) boxCommand(t *rapid.T, id string) box.Command {
 		return box.RecordSync{Op: "s" + op.Draw(t, "op"), Dest: "app", Repo: "shop", Files: 1, Bytes: 10, At: w.now}
 	case 14:
 		return box.RecordFetch{Op: "f" + op.Draw(t, "op"), Path: "out", Bytes: 20, At: w.now}
+	case 15, 16:
+		return box.Freeze{At: late}
+	case 17:
+		return box.ReportFreezeFailed{Reason: "no room", At: late}
+	case 18:
+		return box.Wake{Call: "exec", At: late}
+	case 19:
+		return box.ReportThawed{TookMs: 9, At: late}
 	}
-	return box.Stop{Reason: "enough", At: w.now}
+	return box.Stop{Reason: "enough", At: late}
 }
 
 // asked is what both sides are compared by.
 type asked interface {
 	control.Views
+	control.Usage
+	Unsettled(ctx context.Context) ([]policy.Unsettled, error)
 	LiveBoxes(ctx context.Context, host string) ([]box.ID, error)
 }
 
@@ -189,7 +248,7 @@ func compare(t *rapid.T, w *world, v, oracle asked) {
 	id := rapid.Custom(func(t *rapid.T) box.ID { return box.ID(pick(t, "box", boxIDs)) })
 	limit := rapid.SampledFrom([]int{0, 1, 3, 1000})
 	for range questions {
-		switch rapid.IntRange(0, 8).Draw(t, "question") {
+		switch rapid.IntRange(0, 12).Draw(t, "question") {
 		case 0, 1, 2:
 			q := control.BoxQuery{Tenant: pick(t, "tenant", tenantIDs), Phase: pick(t, "phase", phases), Live: rapid.Bool().Draw(t, "live"), Limit: pick(t, "limit", []int{1, 2, 1000})}
 			pagesOf(t, v, oracle, q)
@@ -222,7 +281,42 @@ func compare(t *rapid.T, w *world, v, oracle asked) {
 					return []any{row, ok}, err
 				})
 			}
+		default:
+			money(t, w, v, oracle)
 		}
+	}
+}
+
+// money asks what was used, what it cost, and why a balance is what it is.
+func money(t *rapid.T, w *world, v, oracle asked) {
+	ctx := context.Background()
+	id, who := box.ID(pick(t, "box", boxIDs)), pick(t, "tenant", tenantIDs)
+	var from, until time.Time
+	if rapid.Bool().Draw(t, "from") {
+		from = w.now.Add(-time.Duration(rapid.IntRange(0, 2000).Draw(t, "ago")) * time.Second)
+	}
+	if rapid.Bool().Draw(t, "until") {
+		until = w.now.Add(-time.Duration(rapid.IntRange(0, 2000).Draw(t, "ago")) * time.Second)
+	}
+	if !until.IsZero() && until.Before(from) {
+		from, until = until, from
+	}
+	same(t, "unsettled", v, oracle, func(a asked) ([]policy.Unsettled, error) { return a.Unsettled(ctx) })
+	same(t, "spent", v, oracle, func(a asked) (control.Spent, error) { return a.Spent(ctx, id) })
+	same(t, fmt.Sprintf("movements of %s from %s until %s", who, from, until), v, oracle, func(a asked) (any, error) {
+		before, all, err := a.Movements(ctx, who, from, until)
+		return []any{before, all}, err
+	})
+	q := control.UsageQuery{Tenant: who, From: from, Until: until, Limit: pick(t, "limit", []int{1, 3, 1000})}
+	if rapid.Bool().Draw(t, "of a box") {
+		q.Box = id
+	}
+	if rapid.Bool().Draw(t, "of a kind") {
+		q.Kind = pick(t, "kind", pricing.Kinds)
+	}
+	same(t, fmt.Sprintf("usage %+v", q), v, oracle, func(a asked) ([]control.UsageRow, error) { return a.Rows(ctx, q) })
+	for _, by := range []control.UsageGroup{control.ByKind, control.ByBox, control.ByDay} {
+		same(t, fmt.Sprintf("usage by %s %+v", by, q), v, oracle, func(a asked) ([]control.UsageSum, error) { return a.Sums(ctx, q, by) })
 	}
 }
 
