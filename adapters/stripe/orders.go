@@ -61,6 +61,9 @@ func (c *Client) Checkout(ctx context.Context, o control.Order) (control.Page, e
 	if err != nil {
 		return control.Page{}, c.refusal("make a checkout page", err)
 	}
+	if s.ID == "" {
+		return control.Page{}, errSilent
+	}
 	return control.Page{Address: s.URL, ExpiresAt: time.Unix(s.ExpiresAt, 0).UTC(), Customer: o.Customer}, nil
 }
 
@@ -81,6 +84,9 @@ func (c *Client) customer(ctx context.Context, id tenant.ID, name string) (strin
 	if err != nil {
 		return "", c.refusal("make a customer", err)
 	}
+	if made.ID == "" {
+		return "", errSilent
+	}
 	return made.ID, nil
 }
 
@@ -92,6 +98,9 @@ func (c *Client) Portal(ctx context.Context, customer string) (string, error) {
 	s, err := c.portals.New(p)
 	if err != nil {
 		return "", c.refusal("make a portal page", err)
+	}
+	if s.ID == "" {
+		return "", errSilent
 	}
 	return s.URL, nil
 }
