@@ -20,7 +20,7 @@ import (
 
 func ledgers(c *wire.Config) *cobra.Command {
 	cmd := &cobra.Command{Use: "ledger", Short: "Look at the ledger: every event there ever was"}
-	cmd.AddCommand(ledgerShow(c), ledgerVerify(c), ledgerExport(c))
+	cmd.AddCommand(ledgerShow(c), ledgerVerify(c), ledgerExport(c), ledgerReplay(c), ledgerAudit(c), ledgerRerate(c), ledgerUsage(c))
 	return cmd
 }
 

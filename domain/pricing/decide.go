@@ -24,7 +24,7 @@ func Decide(s State, c Command) ([]Event, error) {
 		if len(s.Books) > 0 {
 			return nil, nil
 		}
-		if err := check(c.Draft); err != nil {
+		if err := Check(c.Draft); err != nil {
 			return nil, err
 		}
 		return []Event{published(s, c.Draft, time.Time{}, "", c.At)}, nil
@@ -33,7 +33,7 @@ func Decide(s State, c Command) ([]Event, error) {
 }
 
 func publish(s State, c Publish) ([]Event, error) {
-	if err := check(c.Draft); err != nil {
+	if err := Check(c.Draft); err != nil {
 		return nil, err
 	}
 	if !c.From.Equal(c.From.Truncate(time.Minute)) {
@@ -58,8 +58,8 @@ func published(s State, d Draft, from time.Time, approver string, at time.Time) 
 	}
 }
 
-// check refuses a draft that cannot be booked with.
-func check(d Draft) error {
+// Check refuses a draft that cannot be booked with.
+func Check(d Draft) error {
 	for _, k := range slices.Sorted(maps.Keys(d.Prices)) {
 		p := d.Prices[k]
 		switch {
