@@ -102,15 +102,29 @@ func questions(b *Books) map[string]control.UsageQuery {
 func Same(t *testing.T, b *Books, u control.Usage, q control.UsageQuery) {
 	t.Helper()
 	rows, err := u.Rows(t.Context(), q)
-	if want := b.Rows(q); err != nil || !reflect.DeepEqual(rows, want) {
-		t.Errorf("rows of %+v: %v\n got %d %+v\nwant %d %+v", q, err, len(rows), rows, len(want), want)
+	if want := b.Rows(q); err != nil {
+		t.Errorf("rows of %+v: %v", q, err)
+	} else if !reflect.DeepEqual(rows, want) {
+		t.Errorf("rows of %+v: %s", q, difference(rows, want))
 	}
 	for _, by := range []control.UsageGroup{control.ByKind, control.ByBox, control.ByDay} {
 		sums, err := u.Sums(t.Context(), q, by)
-		if want := b.Sums(q, by); err != nil || !reflect.DeepEqual(sums, want) {
-			t.Errorf("sums by %s of %+v: %v\n got %+v\nwant %+v", by, q, err, sums, want)
+		if want := b.Sums(q, by); err != nil {
+			t.Errorf("sums by %s of %+v: %v", by, q, err)
+		} else if !reflect.DeepEqual(sums, want) {
+			t.Errorf("sums by %s of %+v: %s", by, q, difference(sums, want))
 		}
 	}
+}
+
+// difference shows the first line that is not as it should be.
+func difference[E comparable](got, want []E) string {
+	for i := range min(len(got), len(want)) {
+		if got[i] != want[i] {
+			return fmt.Sprintf("line %d\n got %+v\nwant %+v", i, got[i], want[i])
+		}
+	}
+	return fmt.Sprintf("%d lines, nil %t; want %d", len(got), got == nil, len(want))
 }
 
 // pages walks through everything in pages of several sizes: no line twice, none left out.
