@@ -1,0 +1,73 @@
+package main
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"parallelsandbox/adapters/stripe/stripetest"
+)
+
+// TestBilling buys from a service that runs, which is killed meanwhile and hears of the
+// payment from Stripe again.
+func TestBilling(t *testing.T) {
+	data := t.TempDir()
+	key := strings.TrimSpace(psbx(t, "key", "new", "first", "--data", data, "--tenant", "acme"))
+	stripe := stripetest.New(t, time.Now)
+	t.Setenv("PSBX_STRIPE_KEY", stripetest.Key)
+	t.Setenv("PSBX_STRIPE_WEBHOOK_SECRET", stripetest.Secret)
+	s := serveOn(t, data, key, "--driver", "fake", "--stripe-url", stripe.URL, "--stripe-price-pro", stripetest.PricePro, "--stripe-price-max", stripetest.PriceMax+",price_old")
+	buy := func(order string) []stripetest.Event {
+		t.Helper()
+		if status, body := request(t, s.URL, http.MethodPost, "/v1/billing/checkout", key, order); status != http.StatusOK {
+			t.Fatalf("checkout: %d %s", status, body)
+		}
+		return stripe.Pay(stripe.Newest("checkout.session"))
+	}
+	credits := func(want string) {
+		t.Helper()
+		if status, body := request(t, s.URL, http.MethodGet, "/v1/credits", key, ""); status != http.StatusOK || !strings.Contains(body, want) {
+			t.Errorf("credits: %d %s, without %s", status, body, want)
+		}
+	}
+	events := buy(`{"credits": 1000}`)
+	tell(t, s, stripe, events)
+	credits(`"balance":1500`)
+	events = append(events, buy(`{"plan": "max"}`)...)
+	s.kill()
+	s.start(t)
+	tell(t, s, stripe, events)
+	credits(`"balance":101000`)
+	if status, body := request(t, s.URL, http.MethodPost, "/v1/billing/portal", key, ""); status != http.StatusOK || !strings.Contains(body, "billing.stripe.test") {
+		t.Errorf("portal: %d %s", status, body)
+	}
+	for _, secret := range []string{stripetest.Key, stripetest.Secret} {
+		if strings.Contains(s.log.String(), secret) {
+			t.Errorf("the log holds %s", secret)
+		}
+	}
+	s.kill()
+	for _, check := range []string{"verify", "audit"} {
+		psbx(t, "ledger", check, "--data", data)
+	}
+}
+
+func tell(t *testing.T, s *served, stripe *stripetest.Server, events []stripetest.Event) {
+	t.Helper()
+	for _, e := range events {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.URL+"/v1/billing/webhook", strings.NewReader(string(e.Body)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Stripe-Signature", stripe.Sign(e.Body))
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != http.StatusOK {
+			t.Errorf("%s: %s", e.Type, resp.Status)
+		}
+	}
+}
