@@ -31,9 +31,9 @@ var (
 func (u *Usage) Rows(ctx context.Context, q control.UsageQuery) ([]control.UsageRow, error) {
 	where, args := chosen(q)
 	args = append(args, uint64(q.After), q.Limit)
-	return ask(ctx, u, func(ctx context.Context, t table) ([]control.UsageRow, error) {
+	return ask(ctx, u, func(ctx context.Context, t table, hint string) ([]control.UsageRow, error) {
 		found, err := u.conn.Query(ctx, `SELECT position, box, kind, quantity, unit, micro_usd, milli_credits, at, book, late, settled_at
-			FROM `+t.name()+` FINAL WHERE `+where+` AND position > ? ORDER BY tenant, position LIMIT ?`, args...)
+			FROM `+t.name()+` FINAL WHERE `+where+` AND position > ? ORDER BY tenant, position LIMIT ?`+hint, args...)
 		if err != nil {
 			return nil, err
 		}
@@ -62,9 +62,9 @@ func (u *Usage) Sums(ctx context.Context, q control.UsageQuery, by control.Usage
 		return nil, fmt.Errorf("clickhouse: no sums by %q", by)
 	}
 	where, args := chosen(q)
-	return ask(ctx, u, func(ctx context.Context, t table) ([]control.UsageSum, error) {
+	return ask(ctx, u, func(ctx context.Context, t table, hint string) ([]control.UsageSum, error) {
 		found, err := u.conn.Query(ctx, `SELECT `+group+` AS part, kind, count(), sum(quantity), sum(micro_usd), sum(milli_credits)
-			FROM `+t.name()+` FINAL WHERE `+where+` GROUP BY part, kind ORDER BY part, kind`, args...)
+			FROM `+t.name()+` FINAL WHERE `+where+` GROUP BY part, kind ORDER BY part, kind`+hint, args...)
 		if err != nil {
 			return nil, err
 		}
@@ -110,7 +110,7 @@ func second(t time.Time) uint32 {
 
 // ask asks the live generation once that holds what is on the ledger. Where another takes
 // its place just then, the question goes to that one.
-func ask[T any](ctx context.Context, u *Usage, question func(context.Context, table) (T, error)) (answer T, err error) {
+func ask[T any](ctx context.Context, u *Usage, question func(ctx context.Context, t table, hint string) (T, error)) (answer T, err error) {
 	ctx, cancel := context.WithTimeout(ctx, answerWithin)
 	defer cancel()
 	head, err := u.Ledger.Head(ctx)
@@ -122,7 +122,7 @@ func ask[T any](ctx context.Context, u *Usage, question func(context.Context, ta
 		if err != nil {
 			return answer, err
 		}
-		answer, err = question(ctx, t)
+		answer, err = question(ctx, t, u.asked())
 		switch {
 		case isGone(err):
 			u.gone(t)
@@ -173,6 +173,12 @@ func (u *Usage) state() (table, ledger.Position, error, <-chan struct{}) {
 		u.news = make(chan struct{})
 	}
 	return u.live, u.at, u.err, u.news
+}
+
+func (u *Usage) asked() string {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.hint
 }
 
 // gone has Run look for the generation that took the place of t.

@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/url"
 	"sync"
 	"time"
 
@@ -44,6 +45,7 @@ type Usage struct {
 	conn ch.Conn
 
 	mu     sync.Mutex
+	hint   string // what questions end with
 	live   table
 	at     ledger.Position         // the last event in live
 	err    error                   // why it stands still; nil while it does not
@@ -55,6 +57,9 @@ type Usage struct {
 // keeps nobody from starting.
 func Open(c Config) (*Usage, error) {
 	opts, err := ch.ParseDSN(c.DSN)
+	if bad, ok := errors.AsType[*url.Error](err); ok {
+		err = bad.Err // the rest of it is the DSN, with the password
+	}
 	if err != nil {
 		return nil, fmt.Errorf("clickhouse: the DSN is not one such as clickhouse://user:password@host:9000/database: %w", err)
 	}

@@ -70,6 +70,11 @@ func (u *Usage) round(ctx context.Context) error {
 }
 
 func (u *Usage) follow(ctx context.Context) error {
+	hint, err := u.hints(ctx)
+	if err != nil {
+		return err
+	}
+	u.change(func() { u.hint = hint })
 	t, err := u.ready(ctx)
 	if err != nil {
 		return err
