@@ -65,7 +65,7 @@ fuzz: ## every fuzz target, each for FUZZTIME (10s)
 	done
 
 bench: ## measure against the floors of this machine; BENCH=--json for rows
-	@.ci/setup demo
+	@.ci/setup test
 	@source .ci/env; psbx bench $(BENCH)
 
 clean: ## remove what was built and installed here (images of boxes stay)

@@ -36,6 +36,7 @@ func serve(c *wire.Config) *cobra.Command {
 	machineFlags(f, c)
 	f.StringVar(&c.ReclaimNotice, "reclaim-notice", "", "where the cloud announces that it takes this machine back: a file that appears, or a URL")
 	stripeFlags(f, c)
+	clickhouseFlag(f, c)
 	f.DurationVar(&c.Keepalive, "keepalive", c.Keepalive, "longest silence of an answer that takes its time")
 	f.DurationVar(&c.StartWithin, "start-within", c.StartWithin, "a box that is not ready by then is given up")
 	return cmd

@@ -47,6 +47,7 @@ type group struct {
 var groups = []group{
 	{[]string{"ledger.single", "ledger.group64"}, ledgerRows},
 	{[]string{"list.10k"}, listRows},
+	{[]string{"usage.query.10m"}, usageRows},
 	{[]string{"exec.host", "exec.rtt", "exec.rtt.100k"}, execRows},
 	{[]string{"start.cold"}, startRows},
 	{[]string{"start.spare", "start.spare.p99"}, spareRows},

@@ -41,6 +41,8 @@ type Config struct {
 	Spares      int           // machines that wait for the next starts
 	FreezeAfter time.Duration // a box that no call named for so long is frozen; 0 for never
 
+	ClickHouse string // where the usage of many tenants is kept, as a DSN; empty for the read models
+
 	ReclaimNotice string // file or URL where the cloud announces that it takes this machine back; empty for none
 
 	Stripe StripeConfig // how plans and credits are paid for

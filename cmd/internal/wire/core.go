@@ -57,9 +57,13 @@ func OpenCore(ctx context.Context, c Config, at addresses) (core *Core, err erro
 		return core, fmt.Errorf("key of sessions: %w", err)
 	}
 	core.sessionKey = []byte(sessions)
+	use, err := core.openUsage(ctx, c)
+	if err != nil {
+		return core, err
+	}
 	core.Use = control.New(control.Parts{
 		Ledger: core.Ledger, Boxes: core.Boxes, Tenants: core.Tenants, Hosts: core.Hosts, Credits: core.Credits, Prices: core.Prices,
-		Guests: core.Agents, Vault: core.Vault, Blobs: core.Blobs, Views: core.Views, Usage: core.Views,
+		Guests: core.Agents, Vault: core.Vault, Blobs: core.Blobs, Views: core.Views, Usage: use,
 		Links: &control.Links{Secret: []byte(links), APIBase: at.api, AppBase: at.app, SceneHost: at.sceneHost, SceneHTTP: at.sceneHTTP},
 		Log:   logger(c.Log, "control"), Now: now, NewID: NewID, Token: Token,
 		Host: core.Host, Image: c.Image, Replica: string(core.Host), StartWithin: c.StartWithin, FreezeAfter: c.FreezeAfter,
