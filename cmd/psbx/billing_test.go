@@ -2,6 +2,8 @@ package main
 
 import (
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -48,8 +50,20 @@ func TestBilling(t *testing.T) {
 		}
 	}
 	s.kill()
-	for _, check := range []string{"verify", "audit"} {
+
+	// Nothing that reads the ledger again has anything to say to Stripe.
+	asked := len(stripe.Requests())
+	for _, check := range []string{"verify", "replay", "audit"} {
 		psbx(t, "ledger", check, "--data", data)
+	}
+	if err := os.Remove(filepath.Join(data, "views.db")); err != nil {
+		t.Fatal(err)
+	}
+	s.start(t)
+	tell(t, s, stripe, events[:1])
+	credits(`"balance":101000`)
+	if now := len(stripe.Requests()); now != asked {
+		t.Errorf("a replay made %d requests to Stripe", now-asked)
 	}
 }
 

@@ -208,7 +208,7 @@ func (s *Server) newCustomer(f url.Values) (Object, error) {
 
 func (s *Server) newPortal(f url.Values) (Object, error) {
 	if s.objects[f.Get("customer")] == nil {
-		return nil, fmt.Errorf("No such customer: '%s'", f.Get("customer"))
+		return nil, fmt.Errorf("no such customer: '%s'", f.Get("customer"))
 	}
 	id := s.id("bps")
 	return Object{"id": id, "object": "billing_portal.session", "url": "https://billing.stripe.test/p/session/" + id}, nil
@@ -216,7 +216,7 @@ func (s *Server) newPortal(f url.Values) (Object, error) {
 
 func (s *Server) newSession(f url.Values) (Object, error) {
 	if s.objects[f.Get("customer")] == nil {
-		return nil, fmt.Errorf("No such customer: '%s'", f.Get("customer"))
+		return nil, fmt.Errorf("no such customer: '%s'", f.Get("customer"))
 	}
 	var cents int64
 	_, _ = fmt.Sscan(f.Get("line_items[0][price_data][unit_amount]"), &cents) // none for a plan
@@ -228,7 +228,7 @@ func (s *Server) newSession(f url.Values) (Object, error) {
 		cents = 20000
 	default:
 		if cents < 50 || price != "" {
-			return nil, fmt.Errorf("No such price: '%s', or less than 50 cents", price)
+			return nil, fmt.Errorf("no such price: '%s', or less than 50 cents", price)
 		}
 	}
 	id := s.id("cs_test")
