@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"bytes"
 	"context"
 	"database/sql"
 	"encoding/json"
@@ -44,7 +45,7 @@ func (l *Ledger) Read(ctx context.Context, s ledger.Stream, after ledger.Revisio
 	return func(yield func(ledger.Record, error) bool) {
 		at := after
 		for {
-			rs, err := fetch(ctx, l.stmts.stream, string(s), int64(at), page)
+			rs, err := fetch(ctx, nil, l.stmts.stream, string(s), int64(at), page)
 			if err != nil {
 				yield(ledger.Record{}, fmt.Errorf("read %s after %d: %w", s, at, err))
 				return
@@ -66,7 +67,7 @@ func (l *Ledger) Read(ctx context.Context, s ledger.Stream, after ledger.Revisio
 func (l *Ledger) ReadBackward(ctx context.Context, s ledger.Stream) iter.Seq2[ledger.Record, error] {
 	return func(yield func(ledger.Record, error) bool) {
 		for before := int64(math.MaxInt64); ; {
-			rs, err := fetch(ctx, l.stmts.backward, string(s), before, page)
+			rs, err := fetch(ctx, nil, l.stmts.backward, string(s), before, page)
 			if err != nil {
 				yield(ledger.Record{}, fmt.Errorf("read %s backward: %w", s, err))
 				return
@@ -92,8 +93,9 @@ func (l *Ledger) Tail(ctx context.Context, after ledger.Position) iter.Seq2[ledg
 			yield(ledger.Record{}, err)
 			return
 		}
+		var rs []ledger.Record
 		for at := after; at < end; {
-			rs, err := fetch(ctx, l.stmts.tail, int64(at), int64(end), page)
+			rs, err = fetch(ctx, rs[:0], l.stmts.tail, int64(at), int64(end), page)
 			if err != nil {
 				yield(ledger.Record{}, fmt.Errorf("tail after %d: %w", at, err))
 				return
@@ -119,26 +121,59 @@ func (l *Ledger) Head(ctx context.Context) (at ledger.Position, err error) {
 	return at, nil
 }
 
-func fetch(ctx context.Context, stmt *sql.Stmt, args ...any) (out []ledger.Record, err error) {
+// fetch appends the records that a statement finds to out.
+func fetch(ctx context.Context, out []ledger.Record, stmt *sql.Stmt, args ...any) ([]ledger.Record, error) {
 	rows, err := stmt.QueryContext(ctx, args...)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
+	var s stored
+	to := s.columns()
 	for rows.Next() {
-		var r ledger.Record
-		var at string
-		var meta sql.RawBytes
-		if err := rows.Scan(&r.Position, &r.Stream, &r.Revision, &r.ID, &r.Type, &r.Version, &at, &meta, &r.Data); err != nil {
+		if err := rows.Scan(to...); err != nil {
 			return nil, err
 		}
-		if r.At, err = time.Parse(time.RFC3339Nano, at); err != nil {
-			return nil, fmt.Errorf("time of the event at %d: %w", r.Position, err)
-		}
-		if err := json.Unmarshal(meta, &r.Meta); err != nil {
-			return nil, fmt.Errorf("meta of the event at %d: %w", r.Position, err)
+		r, err := s.record()
+		if err != nil {
+			return nil, err
 		}
 		out = append(out, r)
 	}
 	return out, rows.Err()
+}
+
+// stored is a row of events. One is used for many rows: of these a replay reads millions.
+type stored struct {
+	position, revision, version int64
+	stream, id, kind, at        string
+	meta, data                  sql.RawBytes
+
+	lastMeta []byte // events of one command have the same
+	parsed   ledger.Meta
+}
+
+// columns are where the columns go, in their order. They are of the types that the driver
+// gives, which saves a conversion.
+func (s *stored) columns() []any {
+	return []any{&s.position, &s.stream, &s.revision, &s.id, &s.kind, &s.version, &s.at, &s.meta, &s.data}
+}
+
+func (s *stored) record() (r ledger.Record, err error) {
+	r = ledger.Record{
+		Entry:  ledger.Entry{ID: s.id, Type: s.kind, Version: int(s.version), Data: bytes.Clone(s.data)},
+		Stream: ledger.Stream(s.stream), Revision: ledger.Revision(s.revision), Position: ledger.Position(s.position),
+	}
+	if r.At, err = time.Parse(time.RFC3339Nano, s.at); err != nil {
+		return r, fmt.Errorf("time of the event at %d: %w", r.Position, err)
+	}
+	if s.lastMeta == nil || !bytes.Equal(s.meta, s.lastMeta) {
+		s.parsed = ledger.Meta{}
+		if err := json.Unmarshal(s.meta, &s.parsed); err != nil {
+			return r, fmt.Errorf("meta of the event at %d: %w", r.Position, err)
+		}
+		s.lastMeta = append(s.lastMeta[:0], s.meta...)
+	}
+	r.Meta = s.parsed
+	return r, nil
 }

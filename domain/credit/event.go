@@ -3,7 +3,8 @@
 // the usage event. The balance is the sum of the stream at every moment.
 //
 // Read event.go first, then command.go, evolve.go and decide.go; draw.go has the order in
-// which buckets are drawn on, cursors.go what makes every debit exactly once.
+// which buckets are drawn on, cursors.go what makes every debit exactly once, decode.go what
+// makes reading a great many of them fast.
 package credit
 
 import (
@@ -181,7 +182,7 @@ func withoutKnown(v1 []byte) ([]byte, error) { return v1, nil }
 // Events is the storage contract. Names and versions are forever; Go names are not.
 var Events = []ledger.EventType{
 	ledger.Event[Granted]("credit.granted"),
-	ledger.Event[Debited]("credit.debited"),
+	ledger.EventRead("credit.debited", decodeDebited),
 	ledger.Event[Expired]("credit.expired"),
 	ledger.Event[Refunded]("credit.refunded"),
 	ledger.Event[Withdrawn]("credit.withdrawn"),
