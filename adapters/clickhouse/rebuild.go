@@ -32,18 +32,35 @@ func (u *Usage) build(ctx context.Context) (table, error) {
 			return t, err
 		}
 	}
-	f := u.feeder(t)
+	if err := u.fill(ctx, &t); isGone(err) {
+		// A generation that was begun later is live already: that is what was wanted.
+		if live, _, again := u.survey(ctx); again == nil && live.generation > t.generation {
+			return live, nil
+		}
+		return t, err
+	} else if err != nil {
+		return t, err
+	}
+	return u.publish(ctx, t)
+}
+
+// fill takes a generation to the end of the ledger.
+func (u *Usage) fill(ctx context.Context, t *table) error {
+	f := u.feeder(*t)
 	for range maxPasses {
-		if n, err := f.pass(ctx); err != nil {
-			return t, err
-		} else if n <= u.Batch {
+		n, err := f.pass(ctx)
+		if err != nil {
+			return err
+		}
+		if n <= u.Batch {
 			break
 		}
 	}
 	if f.seen.Position > f.into.saved.Position {
 		if err := f.save(ctx, f.seen); err != nil {
-			return t, err
+			return err
 		}
 	}
-	return u.publish(ctx, f.into)
+	*t = f.into
+	return nil
 }

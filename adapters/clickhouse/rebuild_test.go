@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"parallelsandbox/adapters/clickhouse"
 	"parallelsandbox/adapters/memory"
 	"parallelsandbox/domain/control"
 	"parallelsandbox/domain/control/usagetest"
@@ -211,5 +212,47 @@ func TestRebuildTwiceUnderTraffic(t *testing.T) {
 	}
 	if n, again := digest(t, dsn); n != rows || again != sum {
 		t.Errorf("%d rows %x before, %d rows %x after", rows, sum, n, again)
+	}
+}
+
+// Two services that find an empty database build it at once, and two operators build it again
+// at once: everybody answers rightly all the time, and one generation is left.
+func TestTwoAtOnce(t *testing.T) {
+	dsn, _ := database(t)
+	led := new(memory.Ledger)
+	b := usagetest.NewBooks(t, led)
+	if err := b.Write(t.Context(), 700); err != nil {
+		t.Fatal(err)
+	}
+	var services [2]*clickhouse.Usage
+	for i := range services {
+		services[i] = opened(t, dsn, led)
+		running(t, services[i])
+	}
+	for _, u := range services {
+		whole(t, b, u)
+	}
+	var operators sync.WaitGroup
+	for range 2 {
+		u := opened(t, dsn, led, func(c *clickhouse.Config) { c.Batch = 50 })
+		operators.Go(func() {
+			if err := u.Rebuild(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	operators.Wait()
+	if err := b.Write(t.Context(), 50); err != nil {
+		t.Fatal(err)
+	}
+	for _, u := range services {
+		whole(t, b, u)
+	}
+	conn := raw(t, dsn)
+	if n := count(t, conn, "psbx_usage"); n != 750 {
+		t.Errorf("the view shows %d lines, want 750", n)
+	}
+	if n := count(t, conn, "system.tables WHERE database = currentDatabase() AND startsWith(name, 'psbx_usage_g')"); n != 1 {
+		t.Errorf("%d generations were left", n)
 	}
 }

@@ -178,17 +178,27 @@ func (u *Usage) write(ctx context.Context, t table, debits []debit) error {
 	return nil
 }
 
-// publish makes a generation the live one, in one step for readers, and takes older ones away.
-// Questions that are being answered are answered from what they began with.
+// publish makes a generation the live one, in one step for readers, unless a newer one is
+// already. It returns the one that is.
 func (u *Usage) publish(ctx context.Context, t table) (table, error) {
 	t.live = true
 	if err := u.save(ctx, t); err != nil {
 		return t, fmt.Errorf("publish: %w", err)
 	}
-	return t, u.tidy(ctx, t)
+	for tidied := uint64(0); ; { // of two that publish at once, the last to look sees both
+		live, _, err := u.survey(ctx)
+		if err != nil || live.generation == tidied {
+			return live, err
+		}
+		if err := u.tidy(ctx, live); err != nil {
+			return live, err
+		}
+		tidied = live.generation
+	}
 }
 
-// tidy makes the view show the live generation, and drops the ones before it.
+// tidy makes the view show the live generation, and drops the ones before it. Questions that
+// are being answered are answered from what they began with.
 func (u *Usage) tidy(ctx context.Context, live table) error {
 	if err := u.exec(ctx, `CREATE OR REPLACE VIEW `+view+` AS SELECT * FROM `+live.name()+` FINAL`); err != nil {
 		return fmt.Errorf("view of %s: %w", live.name(), err)
