@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"parallelsandbox/domain/billing"
 	"parallelsandbox/domain/box"
 	"parallelsandbox/domain/credit"
 	"parallelsandbox/domain/ledger"
@@ -49,15 +50,16 @@ type auditor struct {
 	boxes    map[box.ID]*used
 	accounts map[ledger.Stream]*account
 	plans    map[string][]planned // by tenant, oldest first
+	bills    map[string]*bought   // by tenant
 	newest   time.Time            // moment of any event
 	at       ledger.Record
 }
 
 // Audit computes every debit once more from the streams of the boxes and the book of prices
 // that was in force, every draw from the buckets, and every balance; and looks for usage that
-// was not debited.
+// was not debited, and for payments that were booked otherwise than they were made, or not at all.
 func Audit(ctx context.Context, src ledger.Tailer, codec *ledger.Codec) (Report, error) {
-	a := auditor{boxes: map[box.ID]*used{}, accounts: map[ledger.Stream]*account{}, plans: map[string][]planned{}}
+	a := auditor{boxes: map[box.ID]*used{}, accounts: map[ledger.Stream]*account{}, plans: map[string][]planned{}, bills: map[string]*bought{}}
 	a.Differences = []Difference{}
 	for r, err := range src.Tail(ctx, 0) {
 		if err != nil {
@@ -97,6 +99,7 @@ func (a *auditor) overdue() {
 			}
 		}
 	}
+	a.unbooked(due)
 }
 
 func (a *auditor) take(v any) {
@@ -120,7 +123,10 @@ func (a *auditor) take(v any) {
 			acc = &account{tenant: strings.TrimPrefix(string(a.at.Stream), string(credit.StreamOf("")))}
 			a.accounts[a.at.Stream] = acc
 		}
+		a.paid(acc, e)
 		a.money(acc, e)
+	case billing.Event:
+		a.billed(e)
 	}
 }
 

@@ -3,7 +3,8 @@
 // reports each difference, Rerate says what usage would have cost under other prices.
 // Nothing here reads a read model, and nothing changes anything.
 //
-// Read replay.go first, then audit.go with boxes.go, money.go and decisions.go, then rerate.go.
+// Read replay.go first, then audit.go with boxes.go, money.go, decisions.go and
+// billing.go, then rerate.go.
 package audit
 
 import (

@@ -108,7 +108,7 @@ func receive(s State, c ReceivePayment) ([]Event, error) {
 		Amount: p.Amount, Currency: p.Currency, Credits: p.Credits, HappenedAt: c.HappenedAt, At: c.At,
 	}
 	if p.Credits > 0 {
-		e.Reference = "stripe/" + p.ID
+		e.Reference = Reference(p.ID)
 	}
 	return reclaim(s, p.ID, c.Notice, e), nil
 }
@@ -117,7 +117,7 @@ func receive(s State, c ReceivePayment) ([]Event, error) {
 func reclaim(s State, payment string, n Notice, e Event) []Event {
 	events := []Event{e}
 	k := Evolve(s, e).Payments[payment]
-	due := k.due()
+	due := k.Due()
 	if due <= k.Reclaimed {
 		return events
 	}
@@ -126,7 +126,7 @@ func reclaim(s State, payment string, n Notice, e Event) []Event {
 		reason = disputed
 	}
 	return append(events, CreditsReclaimed{
-		Tenant: n.Tenant, Payment: payment, Credits: due - k.Reclaimed, Reference: fmt.Sprintf("stripe/%s/back/%d", payment, due), Reason: reason, At: n.At,
+		Tenant: n.Tenant, Payment: payment, Credits: due - k.Reclaimed, Reference: fmt.Sprintf("%s/back/%d", Reference(payment), due), Reason: reason, At: n.At,
 	})
 }
 

@@ -102,9 +102,9 @@ func boolean(b bool) int {
 	return 0
 }
 
-// due is how many credits of a payment are to be taken back by now: its share of the money
+// Due is how many credits of a payment are to be taken back by now: its share of the money
 // that went back.
-func (k Known) due() money.Milli {
+func (k Known) Due() money.Milli {
 	back := k.Refunded
 	for _, d := range k.Disputes {
 		if d.Outcome == Lost {
@@ -119,6 +119,10 @@ func (k Known) due() money.Milli {
 	}
 	return money.Milli(money.Scale(int64(k.Credits), back, k.Amount))
 }
+
+// Reference is what the credits of a payment are granted under, and the beginning of what they
+// are taken back under.
+func Reference(payment string) string { return "stripe/" + payment }
 
 // Evolve records a fact. It never refuses and never looks anything up.
 func Evolve(s State, e Event) State {
