@@ -142,7 +142,7 @@ func (u *Usage) reached(ctx context.Context, to ledger.Position) (table, error) 
 	late := time.NewTimer(u.Patience)
 	defer late.Stop()
 	for {
-		t, at, standing, news := u.state()
+		t, at, news, standing := u.state()
 		switch {
 		case t.live && at >= to:
 			return t, nil
@@ -166,13 +166,13 @@ func (u *Usage) reached(ctx context.Context, to ledger.Position) (table, error) 
 	}
 }
 
-func (u *Usage) state() (table, ledger.Position, error, <-chan struct{}) {
+func (u *Usage) state() (t table, at ledger.Position, news <-chan struct{}, standing error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.news == nil {
 		u.news = make(chan struct{})
 	}
-	return u.live, u.at, u.err, u.news
+	return u.live, u.at, u.news, u.err
 }
 
 func (u *Usage) asked() string {

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"iter"
 	"os"
 	"os/exec"
 	"reflect"
@@ -17,6 +18,7 @@ import (
 	"parallelsandbox/adapters/memory"
 	"parallelsandbox/domain/control"
 	"parallelsandbox/domain/control/usagetest"
+	"parallelsandbox/domain/ledger"
 )
 
 // killBatch makes a rebuild of a few thousand debits take long enough to be killed in.
@@ -165,11 +167,20 @@ func TestSwapWhileReading(t *testing.T) {
 			}
 		})
 	}
+	conn := raw(t, dsn)
 	tables := map[string]bool{u.Table(): true}
 	for range 3 {
 		before := answers.Load()
-		if err := opened(t, dsn, led).Rebuild(t.Context()); err != nil { // from another process, say
-			t.Fatal(err)
+		old, looked := u.Table(), false
+		halfway := &halfway{Ledger: led, look: func() {
+			looked = true
+			if n := count(t, conn, "psbx_usage"); u.Table() != old || n != 2000 {
+				t.Errorf("halfway through, readers have %s in the place of %s, and the view shows %d lines", u.Table(), old, n)
+			}
+		}}
+		err := opened(t, dsn, halfway, func(c *clickhouse.Config) { c.Batch = 300 }).Rebuild(t.Context()) // from another process, say
+		if err != nil || !looked {
+			t.Fatalf("looked %t: %v", looked, err)
 		}
 		name := ""
 		if err := eventually(t, func() bool {
@@ -182,8 +193,28 @@ func TestSwapWhileReading(t *testing.T) {
 	}
 	cancel()
 	readers.Wait()
-	if n := count(t, raw(t, dsn), "system.tables WHERE database = currentDatabase() AND startsWith(name, 'psbx_usage_g')"); n != 1 {
+	if n := count(t, conn, "system.tables WHERE database = currentDatabase() AND startsWith(name, 'psbx_usage_g')"); n != 1 {
 		t.Errorf("%d generations were left", n)
+	}
+}
+
+// halfway is a ledger that has somebody look up when a thousand events were read of it.
+type halfway struct {
+	*memory.Ledger
+	look func()
+}
+
+func (h *halfway) Tail(ctx context.Context, after ledger.Position) iter.Seq2[ledger.Record, error] {
+	return func(yield func(ledger.Record, error) bool) {
+		n := 0
+		for r, err := range h.Ledger.Tail(ctx, after) {
+			if n++; n == 1000 {
+				h.look()
+			}
+			if !yield(r, err) {
+				return
+			}
+		}
 	}
 }
 

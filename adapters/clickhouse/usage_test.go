@@ -177,7 +177,7 @@ func TestAnotherLedgerIsNoticed(t *testing.T) {
 	if err := b.Pass(t.Context(), 1); err != nil { // everything lies one further on
 		t.Fatal(err)
 	}
-	if err := b.Write(t.Context(), 20); err != nil {
+	if err := b.Write(t.Context(), 100); err != nil {
 		t.Fatal(err)
 	}
 	u = opened(t, dsn, other)

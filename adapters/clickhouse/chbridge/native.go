@@ -34,7 +34,7 @@ func (b *Bridge) serveNative(l net.Listener) error {
 		go func() {
 			defer conn.Close()
 			c := &native{bridge: b, conn: conn, in: chproto.NewReader(bufio.NewReader(conn))}
-			if err := c.serve(); err != nil && !errors.Is(err, io.EOF) {
+			if err := c.serve(); !errors.Is(err, io.EOF) {
 				fmt.Fprintln(os.Stderr, "chbridge: a connection was given up:", err)
 			}
 		}()
