@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"path/filepath"
 	"reflect"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -37,7 +38,7 @@ type world struct {
 	meter   *policy.Meter
 	now     time.Time
 	name    string // of this world: rows are known by the ids of their events
-	ids     int
+	ids     atomic.Int64
 }
 
 func newWorld(t testing.TB, name string) *world {
@@ -61,8 +62,7 @@ func newWorld(t testing.TB, name string) *world {
 }
 
 func (w *world) newID() string {
-	w.ids++
-	return fmt.Sprintf("%s-%d", w.name, w.ids)
+	return fmt.Sprintf("%s-%d", w.name, w.ids.Add(1)) // the meter settles tenants side by side
 }
 
 var (
