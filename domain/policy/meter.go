@@ -48,14 +48,14 @@ type Meter struct {
 
 const (
 	// meterEvery bounds how far below nothing a balance can go.
-	meterEvery = 5 * time.Second
+	meterEvery = 2 * time.Second
 	// settleAfter is how long after its end a minute is settled: by then everything that
 	// happened in it is on the ledger, by the clock of whatever host.
 	settleAfter = time.Minute
 	// closeAfter is how long after its end a month is closed.
 	closeAfter = time.Hour
 	// meterAtOnce bounds the tenants that are settled side by side: their appends share a commit.
-	meterAtOnce = 64
+	meterAtOnce = 256
 	// linesAtOnce bounds one append.
 	linesAtOnce = 500
 )
@@ -149,19 +149,24 @@ func (p *Meter) settle(ctx context.Context, books pricing.State, id string, used
 			lines = append(lines, rated)
 		}
 	}
-	st, _, err := p.Credits.Load(ctx, credit.StreamOf(id))
+	if len(lines) == 0 {
+		st, _, err := p.Credits.Load(ctx, credit.StreamOf(id))
+		return st, err
+	}
 	// What was used first draws first. Of one box the order is kept.
 	slices.SortStableFunc(lines, func(a, b credit.Rated) int { return a.From.Compare(b.From) })
 	low := money.Milli(0)
 	if book, ok := books.At(now); ok {
 		low = money.Milli(book.Low)
 	}
+	var st credit.State
 	for chunk := range slices.Chunk(lines, linesAtOnce) {
-		if err == nil {
-			st, err = p.execute(ctx, id, credit.Settle{Lines: chunk, Low: low, At: now})
+		var err error
+		if st, err = p.execute(ctx, id, credit.Settle{Lines: chunk, Low: low, At: now}); err != nil {
+			return st, err
 		}
 	}
-	return st, err
+	return st, nil
 }
 
 // grant books what the plan brings in a month that has begun.
