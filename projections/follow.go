@@ -227,6 +227,9 @@ func (f *follower) commit(ctx context.Context, batch []pending) (failed int, err
 			if e.event == nil {
 				continue
 			}
+			if err := ctx.Err(); err != nil {
+				return err
+			}
 			if err := f.p.apply(ctx, tx, e.r, e.event); err != nil {
 				failed = i
 				return err

@@ -179,7 +179,8 @@ func (v *Views) forget() error {
 	return err
 }
 
-// viewTx is what a handler writes through.
+// viewTx is what a handler writes through. A statement is not cut off when the context ends:
+// to watch for that the driver would start a goroutine for each, and a statement of a handler takes microseconds.
 type viewTx struct{ v *Views }
 
 func (t viewTx) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
@@ -187,7 +188,7 @@ func (t viewTx) ExecContext(ctx context.Context, query string, args ...any) (sql
 	if err != nil {
 		return nil, err
 	}
-	return s.ExecContext(ctx, args...)
+	return s.ExecContext(context.WithoutCancel(ctx), args...)
 }
 
 func (t viewTx) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
@@ -203,7 +204,7 @@ func (t viewTx) QueryRowContext(ctx context.Context, query string, args ...any) 
 	if err != nil {
 		return t.v.conn.QueryRowContext(ctx, query, args...) // carries the same error
 	}
-	return s.QueryRowContext(ctx, args...)
+	return s.QueryRowContext(context.WithoutCancel(ctx), args...)
 }
 
 // identity says what rows were built with. The schema is part of it, so that a table never

@@ -37,7 +37,6 @@ CREATE TABLE credit_movements (
   position  INTEGER NOT NULL, -- of its newest event
   PRIMARY KEY (tenant, at, key)
 ) STRICT, WITHOUT ROWID;
-CREATE TABLE credit_accounts (tenant TEXT PRIMARY KEY) STRICT, WITHOUT ROWID;
 `
 
 // The names of movements.
@@ -97,9 +96,6 @@ type movement struct {
 
 // moved adds to the movement of that key.
 func moved(ctx context.Context, tx projections.Tx, r ledger.Record, m movement) error {
-	if _, err := tx.ExecContext(ctx, `INSERT INTO credit_accounts VALUES (?) ON CONFLICT DO NOTHING`, m.tenant); err != nil {
-		return err
-	}
 	if m.key == "" {
 		m.key = fmt.Sprintf("%020d", r.Position)
 	}

@@ -28,7 +28,8 @@ CREATE TABLE meters (
   last     INTEGER NOT NULL, -- the newest moment that was seen
   newest   INTEGER NOT NULL, -- revision of the newest event that began or ended a stretch
   ended    INTEGER NOT NULL, -- 1 when nothing can come any more
-  minute   INTEGER NOT NULL  -- the newest minute that is debited, 0 for none
+  minute   INTEGER NOT NULL, -- the newest minute that is debited, 0 for none
+  waiting  INTEGER NOT NULL  -- stretches that have ended and are not all debited
 ) STRICT, WITHOUT ROWID;
 CREATE TABLE metered_runs (
   box       TEXT    NOT NULL,
@@ -80,7 +81,7 @@ func seen[E box.Event](ctx context.Context, tx projections.Tx, r ledger.Record, 
 	if next == m && run == nil && call == nil {
 		return nil
 	}
-	if _, err := tx.ExecContext(ctx, `INSERT INTO meters VALUES (?, ?, ?, ?, ?, ?, ?, 0)
+	if _, err := tx.ExecContext(ctx, `INSERT INTO meters VALUES (?, ?, ?, ?, ?, ?, ?, 0, 0)
 		ON CONFLICT (box) DO UPDATE SET tenant = excluded.tenant, since = excluded.since, began = excluded.began, last = excluded.last,
 		newest = excluded.newest, ended = excluded.ended`,
 		id, next.Tenant, unix(next.Since), next.Began, next.Last.Unix(), next.Newest, next.Ended); err != nil {
@@ -99,18 +100,24 @@ func seen[E box.Event](ctx context.Context, tx projections.Tx, r ledger.Record, 
 }
 
 // ran notes a stretch that began or ended.
-func ran(ctx context.Context, tx projections.Tx, id box.ID, run *metering.Run) error {
+func ran(ctx context.Context, tx projections.Tx, id box.ID, run *metering.Run) (err error) {
 	switch {
 	case run == nil:
 		return nil
 	case run.To.Equal(run.From): // not a second of it
-		_, err := tx.ExecContext(ctx, `DELETE FROM metered_runs WHERE box = ? AND began = ?`, id, run.Began)
-		return err
+		_, err = tx.ExecContext(ctx, `DELETE FROM metered_runs WHERE box = ? AND began = ?`, id, run.Began)
+	case run.To.IsZero():
+		_, err = tx.ExecContext(ctx, `INSERT INTO metered_runs VALUES (?, ?, ?, 0, NULL)`, id, run.Began, run.From.Unix())
+	default:
+		_, err = tx.ExecContext(ctx, `UPDATE metered_runs SET ended = ?, ended_at = ? WHERE box = ? AND began = ?`, run.Ended, run.To.Unix(), id, run.Began)
+		if err == nil {
+			_, err = tx.ExecContext(ctx, counted, id)
+		}
 	}
-	_, err := tx.ExecContext(ctx, `INSERT INTO metered_runs VALUES (?, ?, ?, ?, ?) ON CONFLICT (box, began) DO UPDATE SET ended = excluded.ended, ended_at = excluded.ended_at`,
-		id, run.Began, run.From.Unix(), run.Ended, unix(run.To))
 	return err
 }
+
+const counted = `UPDATE meters SET waiting = (SELECT count(*) FROM metered_runs r WHERE r.box = meters.box AND ended > 0) WHERE box = ?`
 
 func load(ctx context.Context, tx projections.Tx, id box.ID) (metering.Meter, error) {
 	m := metering.Meter{Box: id}
@@ -138,23 +145,27 @@ func debited(ctx context.Context, tx projections.Tx, _ ledger.Record, e credit.D
 		return forget(ctx, tx, id)
 	}
 	minute, end := e.From.Unix(), e.From.Unix()+60
-	var newest ledger.Revision
-	var lasts bool
-	err := tx.QueryRowContext(ctx, `UPDATE meters SET minute = max(minute, ?1), last = iif(?3 > 0, max(last, ?2), last),
-		since = iif(?3 > 0 AND began > ?3, max(since, ?2), since) WHERE box = ?4 RETURNING newest, since IS NOT NULL`,
-		minute, end, e.Revision, id).Scan(&newest, &lasts)
-	if errors.Is(err, sql.ErrNoRows) {
-		return nil
-	}
+	done, err := tx.ExecContext(ctx, `UPDATE meters SET minute = max(minute, ?1), last = iif(?3 > 0, max(last, ?2), last)
+		WHERE box = ?4 AND since IS NOT NULL AND waiting = 0 AND (newest <= ?3 OR ?3 = 0)`, minute, end, e.Revision, id)
 	if err != nil {
 		return err
 	}
-	if e.Revision > 0 && newest > e.Revision {
+	if n, err := done.RowsAffected(); err != nil || n == 1 {
+		return err // it runs, and has for long
+	}
+	if _, err := tx.ExecContext(ctx, `UPDATE meters SET minute = max(minute, ?1), last = iif(?3 > 0, max(last, ?2), last),
+		since = iif(?3 > 0 AND began > ?3, max(since, ?2), since) WHERE box = ?4`, minute, end, e.Revision, id); err != nil {
+		return err
+	}
+	if e.Revision > 0 {
 		if err := clamp(ctx, tx, id, end, e.Revision); err != nil {
 			return err
 		}
 	}
-	if _, err := tx.ExecContext(ctx, `DELETE FROM metered_runs WHERE box = ? AND ended_at <= ?`, id, end); err != nil || lasts {
+	if _, err := tx.ExecContext(ctx, `DELETE FROM metered_runs WHERE box = ? AND ended_at <= ?`, id, end); err != nil {
+		return err
+	}
+	if _, err := tx.ExecContext(ctx, counted, id); err != nil {
 		return err
 	}
 	return forget(ctx, tx, id)
