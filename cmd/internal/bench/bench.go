@@ -2,8 +2,8 @@
 // same work with as little of us in between as possible, in the same run. Ratios mean
 // something on any machine; the numbers alone belong to one.
 //
-// Read bench.go for what a row is and how it is run, then ledger.go, service.go, rest.go
-// and history.go for the measurements.
+// Read bench.go for what a row is and how it is run, then ledger.go, money.go, service.go,
+// rest.go and history.go for the measurements.
 package bench
 
 import (
@@ -46,6 +46,8 @@ type group struct {
 
 var groups = []group{
 	{[]string{"ledger.single", "ledger.group64"}, ledgerRows},
+	{[]string{"replay.1m"}, replayRows},
+	{[]string{"meter.10k"}, meterRows},
 	{[]string{"list.10k"}, listRows},
 	{[]string{"usage.query.10m"}, usageRows},
 	{[]string{"exec.host", "exec.rtt", "exec.rtt.100k"}, execRows},
