@@ -143,11 +143,8 @@ func (u *Usage) reached(ctx context.Context, to ledger.Position) (table, error) 
 	defer late.Stop()
 	for {
 		t, at, news, standing := u.state()
-		switch {
-		case t.live && at >= to:
+		if t.live && at >= to {
 			return t, nil
-		case standing != nil:
-			return t, errAway.Because(standing)
 		}
 		select {
 		case <-news:
@@ -155,6 +152,8 @@ func (u *Usage) reached(ctx context.Context, to ledger.Position) (table, error) 
 			return t, ctx.Err()
 		case <-late.C:
 			switch {
+			case standing != nil:
+				return t, errAway.Because(standing)
 			case !t.live:
 				return t, errBuilding
 			case to-at > farBehind:

@@ -21,7 +21,7 @@ const (
 
 	moveWithin = 20 * time.Millisecond
 	firstRetry = 250 * time.Millisecond
-	lastRetry  = 30 * time.Second
+	lastRetry  = 10 * time.Second
 )
 
 // errMoved ends a round of Run: another generation is live now.
@@ -30,21 +30,19 @@ var errMoved = errors.New("clickhouse: another generation is live")
 // Run keeps the live generation at the end of the ledger until ctx ends. What fails is tried
 // again, later and later.
 func (u *Usage) Run(ctx context.Context) error {
-	wait := firstRetry
-	for {
+	for wait := firstRetry; ; wait = min(max(2*wait, firstRetry), lastRetry) {
 		began := u.position()
 		err := u.round(ctx)
-		switch {
-		case ctx.Err() != nil:
+		if ctx.Err() != nil {
 			return nil
-		case errors.Is(err, errMoved):
-			u.Log.Info("another generation of usage in ClickHouse is live")
-			wait = moveWithin
 		}
 		if u.position() > began {
 			wait = firstRetry
 		}
-		if !errors.Is(err, errMoved) {
+		if errors.Is(err, errMoved) {
+			wait = moveWithin
+			u.Log.Info("another generation of usage in ClickHouse is live")
+		} else {
 			u.change(func() { u.err = err })
 			u.Log.Error("usage in ClickHouse stands still", "err", err, "retry", wait)
 		}
@@ -53,7 +51,6 @@ func (u *Usage) Run(ctx context.Context) error {
 			return nil
 		case <-time.After(wait):
 		}
-		wait = min(max(2*wait, firstRetry), lastRetry)
 	}
 }
 

@@ -191,6 +191,9 @@ func TestAnotherLedgerIsNoticed(t *testing.T) {
 	}
 }
 
+// impatient does not wait long for what may never come.
+func impatient(c *clickhouse.Config) { c.Patience = 100 * time.Millisecond }
+
 func TestWhatIsRefused(t *testing.T) {
 	dsn, _ := database(t)
 	led := new(memory.Ledger)
@@ -198,7 +201,7 @@ func TestWhatIsRefused(t *testing.T) {
 	if err := b.Write(t.Context(), 20); err != nil {
 		t.Fatal(err)
 	}
-	u := opened(t, dsn, led, func(c *clickhouse.Config) { c.Patience = 100 * time.Millisecond })
+	u := opened(t, dsn, led, impatient)
 	unavailable(t, u, "being built")
 	stop := running(t, u)
 	if err := eventually(t, func() bool { return u.Table() != "" }); err != nil {
@@ -235,6 +238,17 @@ func unavailable(t *testing.T, u control.Usage, why string) {
 	}
 }
 
+// standsStill waits until questions are refused because nothing can be written.
+func standsStill(t *testing.T, u control.Usage) {
+	t.Helper()
+	if err := eventually(t, func() bool {
+		_, err := u.Sums(t.Context(), control.UsageQuery{Tenant: "acme"}, control.ByKind)
+		return fault.KindOf(err) == fault.Unavailable && strings.Contains(fault.Sentence(err), "does not answer")
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // eventually looks until it is so, within a minute.
 func eventually(t *testing.T, so func() bool) error {
 	t.Helper()
@@ -259,9 +273,9 @@ func TestAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, dsn := range []string{"http://" + addr + "/x", "clickhouse://" + addr + "/x"} {
-		u := opened(t, dsn, new(memory.Ledger))
+		u := opened(t, dsn, new(memory.Ledger), impatient)
 		running(t, u)
-		unavailable(t, u, "does not answer")
+		standsStill(t, u)
 	}
 	if _, err := clickhouse.Open(clickhouse.Config{DSN: "://nowhere"}); err == nil || !strings.Contains(err.Error(), "DSN") {
 		t.Errorf("a DSN that is none: %v", err)
@@ -283,12 +297,12 @@ func TestANewerLayoutIsLeftAlone(t *testing.T) {
 	run(t, conn, "INSERT INTO psbx_usage_checkpoints SELECT generation, 99, true, 0, '', 0, '' FROM psbx_usage_checkpoints LIMIT 1")
 	run(t, conn, "OPTIMIZE TABLE psbx_usage_checkpoints FINAL")
 	run(t, conn, "ALTER TABLE psbx_usage_checkpoints UPDATE layout = 99 WHERE true SETTINGS mutations_sync = 1")
-	u = opened(t, dsn, led)
+	u = opened(t, dsn, led, impatient)
 	if err := u.Rebuild(t.Context()); err == nil || !strings.Contains(err.Error(), "newer version") {
 		t.Errorf("a rebuild gave %v", err)
 	}
 	running(t, u)
-	unavailable(t, u, "does not answer")
+	standsStill(t, u)
 	if n := count(t, conn, "system.tables WHERE database = currentDatabase() AND startsWith(name, 'psbx_usage_g')"); n != 1 || count(t, conn, name) != 0 {
 		t.Errorf("%d generations are there", n)
 	}

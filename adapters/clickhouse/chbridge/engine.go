@@ -42,7 +42,6 @@ type request struct {
 	query    string
 	format   string
 	database string
-	params   map[string]string // of {name:Type} in the query
 	settings map[string]string
 }
 
@@ -82,11 +81,6 @@ func (e *engine) run(r request) ([]byte, error) {
 			return nil, err
 		}
 		s.database = r.database
-	}
-	for _, k := range slices.Sorted(maps.Keys(r.params)) {
-		if _, err := e.query(s, "SET param_"+k+" = "+literal(r.params[k]), "TSV"); err != nil {
-			return nil, err
-		}
 	}
 	for _, k := range slices.Sorted(maps.Keys(r.settings)) {
 		if _, err := e.query(s, "SET "+k+" = "+literal(r.settings[k]), "TSV"); err != nil {

@@ -3,6 +3,7 @@ package chbridge
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/url"
@@ -59,11 +60,9 @@ func (b *Bridge) serveHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func requestOf(args url.Values, query string) request {
-	r := request{query: query, format: "Native", database: args.Get("database"), params: map[string]string{}, settings: map[string]string{}}
+	r := request{query: query, format: "Native", database: args.Get("database"), settings: map[string]string{}}
 	for k := range args {
-		if name, ok := strings.CutPrefix(k, "param_"); ok {
-			r.params[name] = args.Get(k)
-		} else if !notSettings[k] {
+		if !notSettings[k] {
 			r.settings[k] = args.Get(k)
 		}
 	}
@@ -77,8 +76,7 @@ func (b *Bridge) answer(r request, data []byte) ([]byte, error) {
 	}
 	m := insertRE.FindStringSubmatch(r.query)
 	if m == nil {
-		r.query += "\n" + string(data)
-		return b.engine.run(r)
+		return nil, fmt.Errorf("rows came with what is no insert: %s", r.query)
 	}
 	return b.insert(r, m[1], data)
 }

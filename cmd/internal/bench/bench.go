@@ -2,7 +2,7 @@
 // same work with as little of us in between as possible, in the same run. Ratios mean
 // something on any machine; the numbers alone belong to one.
 //
-// Read bench.go for what a row is and how it is run, then ledger.go, money.go, service.go,
+// Read bench.go for what a row is and how it is run, then ledger.go, money.go, usage.go, service.go,
 // rest.go and history.go for the measurements.
 package bench
 
