@@ -6,7 +6,8 @@
 //
 // Read projection.go for what a read model declares, store.go for what keeps its rows, follow.go
 // for how one projection follows the ledger, and runner.go for many of them, for waiting until a
-// write can be read, and for what is reported. projectiontest is what the test of each read model runs.
+// write can be read, and for what is reported; shared.go has them read the ledger together.
+// projectiontest is what the test of each read model runs.
 package projections
 
 import (

@@ -45,6 +45,7 @@ type progress struct {
 
 // NewRunner refuses projections that would share a name.
 func NewRunner(src Followed, codec *ledger.Codec, store Store, log *slog.Logger, ps ...*Projection) (*Runner, error) {
+	src = &shared{Followed: src}
 	r := &Runner{src: src, log: log, state: map[string]*progress{}}
 	for _, p := range ps {
 		if err := p.check(); err != nil {
