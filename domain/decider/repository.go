@@ -63,7 +63,7 @@ func (r *Repository[C, S, E]) Execute(ctx context.Context, s ledger.Stream, cmd 
 		if err != nil || len(events) == 0 {
 			return Outcome[S, E]{State: state, Revision: at}, err
 		}
-		entries, err := r.encode(state, events, stamp)
+		entries, after, err := r.encode(state, events, stamp)
 		if err != nil {
 			return Outcome[S, E]{}, err
 		}
@@ -74,9 +74,8 @@ func (r *Repository[C, S, E]) Execute(ctx context.Context, s ledger.Stream, cmd 
 		if err != nil {
 			return Outcome[S, E]{State: state, Revision: at}, fmt.Errorf("append to %s: %w", s, err)
 		}
-		state = r.decider.Fold(state, events...)
-		r.cache.put(s, folded[S]{state, now})
-		return Outcome[S, E]{State: state, Revision: now, Events: events}, nil
+		r.cache.put(s, folded[S]{after, now})
+		return Outcome[S, E]{State: after, Revision: now, Events: events}, nil
 	}
 }
 
@@ -166,17 +165,17 @@ func (r *Repository[C, S, E]) decode(rec ledger.Record) (e E, err error) {
 	return e, nil
 }
 
-func (r *Repository[C, S, E]) encode(state S, events []E, stamp Stamp[S]) ([]ledger.Entry, error) {
-	entries := make([]ledger.Entry, len(events))
+// encode makes entries of events, and folds them on the way.
+func (r *Repository[C, S, E]) encode(state S, events []E, stamp Stamp[S]) (entries []ledger.Entry, after S, err error) {
+	entries = make([]ledger.Entry, len(events))
 	for i, e := range events {
-		var err error
 		if entries[i], err = r.codec.Encode(e); err != nil {
-			return nil, err
+			return nil, state, err
 		}
 		stamp(state, &entries[i])
 		state = r.decider.Evolve(state, e)
 	}
-	return entries, nil
+	return entries, state, nil
 }
 
 // turns lets the commands of one process on one stream go one after another, so that
