@@ -26,7 +26,7 @@ func long() bool { return os.Getenv("PSBX_SOAK") != "" }
 // time is over, but never before the first tenth.
 const (
 	raceRounds = 200
-	raceTime   = 30 * time.Second
+	raceTime   = 20 * time.Second
 )
 
 // inTurns runs rounds by four at a time until there were enough or the time is over.

@@ -44,7 +44,7 @@ var seedFlag = flag.Uint64("seed", 0, "replay one simulation")
 // and jumps of clocks at two hosts that share a ledger, lets them settle, and checks that
 // the ledger and the hosts tell the same story.
 func TestSimulation(t *testing.T) {
-	first, last := uint64(1), uint64(200)
+	first, last := uint64(1), uint64(100)
 	if testing.Short() {
 		last = 40
 	}
