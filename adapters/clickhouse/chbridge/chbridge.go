@@ -9,6 +9,7 @@ package chbridge
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -41,7 +42,8 @@ func Open(lib, dir string) (*Bridge, error) {
 		return nil, fmt.Errorf("chbridge: %w", err)
 	}
 	b.version = strings.TrimSpace(string(version))
-	if b.scratch, err = os.MkdirTemp("", "chbridge-"); err != nil {
+	b.scratch = dir + ".scratch" // what a process that was killed left there, the next one drops
+	if err := errors.Join(os.RemoveAll(b.scratch), os.MkdirAll(b.scratch, 0o700)); err != nil {
 		return nil, fmt.Errorf("chbridge: %w", err)
 	}
 	return b, nil
