@@ -144,8 +144,9 @@ type life struct {
 	spares *policy.Spares
 	hosts  *policy.Hosts
 
-	mu   sync.Mutex
-	busy map[string]bool // what this process is doing by itself
+	mu     sync.Mutex
+	busy   map[string]bool // what this process is doing by itself
+	rounds int             // of its policies
 }
 
 // once does something in the background that a process does once at a time.
