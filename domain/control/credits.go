@@ -40,11 +40,10 @@ type CreditMoment struct {
 // Balance tells how the caller's credits stand, or stood.
 func (s *Service) Balance(ctx context.Context, who Caller, m Moment) (CreditMoment, error) {
 	if m == (Moment{}) {
-		st, err := s.granted(ctx, who.Tenant)
-		if err != nil {
+		if _, err := s.granted(ctx, who.Tenant); err != nil {
 			return CreditMoment{}, err
 		}
-		_, rev, err := s.Credits.Load(ctx, credit.StreamOf(string(who.Tenant)))
+		st, rev, err := s.Credits.Load(ctx, credit.StreamOf(string(who.Tenant)))
 		return CreditMoment{State: st, Revision: rev}, err
 	}
 	st, rev, err := s.Credits.LoadUntil(ctx, credit.StreamOf(string(who.Tenant)), m.holds)

@@ -135,7 +135,7 @@ func notices(s State, low money.Milli, at time.Time) (events []Event) {
 
 func expire(s State, c Expire) (events []Event) {
 	for _, b := range s.Buckets {
-		if b.expired(c.Through) {
+		if b.Expired(c.Through) {
 			e := Expired{Tenant: s.Tenant, Bucket: b.ID, Amount: b.Left, ExpiredAt: *b.ExpiresAt, At: c.At}
 			s = Evolve(s, e)
 			events = append(events, e)

@@ -32,7 +32,7 @@ func DrawOn(buckets []Bucket, amount money.Milli, at time.Time) (from []Draw, ow
 		if amount == 0 {
 			break
 		}
-		if b.expired(at) {
+		if b.Expired(at) {
 			continue
 		}
 		n := min(b.Left, amount)
@@ -42,8 +42,8 @@ func DrawOn(buckets []Bucket, amount money.Milli, at time.Time) (from []Draw, ow
 	return from, amount
 }
 
-// expired says that the time of a bucket is over: it was good until ExpiresAt, exclusive.
-func (b Bucket) expired(at time.Time) bool { return b.ExpiresAt != nil && !b.ExpiresAt.After(at) }
+// Expired says that the time of a bucket is over: it was good until ExpiresAt, exclusive.
+func (b Bucket) Expired(at time.Time) bool { return b.ExpiresAt != nil && !b.ExpiresAt.After(at) }
 
 // drawn takes from buckets and drops those that are empty.
 func drawn(buckets []Bucket, from []Draw) []Bucket {

@@ -37,7 +37,7 @@ func (s State) Balance() money.Milli {
 func (s State) Available(at time.Time) money.Milli {
 	left := s.Balance()
 	for _, b := range s.Buckets {
-		if b.expired(at) {
+		if b.Expired(at) {
 			left -= b.Left
 		}
 	}

@@ -19,10 +19,7 @@ import (
 // bought and reclaimed credits to the stream of its credits. Every movement has its reference
 // there, so it is carried once, however often and by how many processes.
 type Billing struct {
-	Ledger interface {
-		ledger.Tailer
-		ledger.Watcher
-	}
+	Ledger  followed
 	Bills   *control.Bills
 	Tenants *control.Tenants
 	Credits *control.Credits
@@ -44,19 +41,7 @@ const (
 
 // Run carries what is open, and then whatever is decided, until ctx ends.
 func (p *Billing) Run(ctx context.Context) error {
-	at, err := p.Ledger.Head(ctx)
-	if err != nil {
-		return err
-	}
-	for ctx.Err() == nil {
-		if err := p.Apply(ctx); err != nil && ctx.Err() == nil {
-			p.Log.Error("what was paid for is not booked yet", "err", err)
-		}
-		if at, err = p.follow(ctx, at); err != nil {
-			return err
-		}
-	}
-	return nil
+	return following(ctx, p.Ledger, p.Log, "what was paid for is not booked yet", p.Apply, p.follow)
 }
 
 // Apply carries what is open of every tenant. One that cannot be carried keeps no other from it.

@@ -114,7 +114,7 @@ func (p *Meter) account(ctx context.Context, books pricing.State, id string, use
 	if err != nil {
 		return err
 	}
-	if expired := slices.ContainsFunc(st.Buckets, func(b credit.Bucket) bool { return b.ExpiresAt != nil && !b.ExpiresAt.After(due) }); expired {
+	if slices.ContainsFunc(st.Buckets, func(b credit.Bucket) bool { return b.Expired(due) }) {
 		if st, err = p.execute(ctx, id, credit.Expire{Through: due, At: now}); err != nil {
 			return err
 		}

@@ -6,7 +6,34 @@ import (
 	"context"
 	"log/slog"
 	"time"
+
+	"parallelsandbox/domain/ledger"
 )
+
+// followed is the part of the ledger that a policy follows.
+type followed interface {
+	ledger.Tailer
+	ledger.Watcher
+}
+
+// following does something now, and again whenever next returns, until ctx ends. It begins
+// where the ledger ends now: what is there already is the doing's to find.
+func following(ctx context.Context, led followed, log *slog.Logger, what string, do func(context.Context) error,
+	next func(context.Context, ledger.Position) (ledger.Position, error)) error {
+	at, err := led.Head(ctx)
+	if err != nil {
+		return err
+	}
+	for ctx.Err() == nil {
+		if err := do(ctx); err != nil && ctx.Err() == nil {
+			log.Error(what, "err", err)
+		}
+		if at, err = next(ctx, at); err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
 // every does something now and again and again until ctx ends. What failed is told, as
 // what, and done in the next round.

@@ -24,10 +24,7 @@ type Slot struct {
 // Slots gives back the slots of boxes that have ended, and of boxes that were never
 // requested because the process died between the two steps of a start.
 type Slots struct {
-	Ledger interface {
-		ledger.Tailer
-		ledger.Watcher
-	}
+	Ledger  followed
 	Tenants *control.Tenants
 	Boxes   *control.Boxes
 	// Open lists the slots that are taken, as of at least pos. It may leave out those whose box lives.
@@ -45,19 +42,7 @@ const (
 
 // Run applies the policy whenever a box ends, and now and then, until ctx ends.
 func (p *Slots) Run(ctx context.Context) error {
-	at, err := p.Ledger.Head(ctx)
-	if err != nil {
-		return err
-	}
-	for ctx.Err() == nil {
-		if err := p.Apply(ctx); err != nil && ctx.Err() == nil {
-			p.Log.Error("slots not given back yet", "err", err)
-		}
-		if at, err = p.nextEnd(ctx, at); err != nil {
-			return err
-		}
-	}
-	return nil
+	return following(ctx, p.Ledger, p.Log, "slots not given back yet", p.Apply, p.nextEnd)
 }
 
 // nextEnd returns when a box has ended or it is time to look anyway.
@@ -121,11 +106,7 @@ func (p *Slots) release(ctx context.Context, s Slot) error {
 			return nil // it was slow
 		}
 	}
-	command := p.NewID()
 	_, err := p.Tenants.Execute(ctx, tenant.StreamOf(tenant.ID(s.Tenant)), tenant.ReleaseSlot{Box: string(s.Box), At: p.Now()},
-		func(_ tenant.State, e *ledger.Entry) {
-			e.ID, e.At = p.NewID(), p.Now()
-			e.Meta = ledger.Meta{Actor: ledger.Actor{Tenant: s.Tenant, System: "policy/slots"}, Command: command}
-		})
+		control.Stamp[tenant.State](ledger.Actor{Tenant: s.Tenant, System: "policy/slots"}, p.Now, p.NewID))
 	return err
 }

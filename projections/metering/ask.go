@@ -21,21 +21,11 @@ func Unsettled(ctx context.Context, q projections.Querier) ([]policy.Unsettled, 
 		return nil, err
 	}
 	err = each(ctx, q, `SELECT box, began, begun_at, ended, ended_at FROM metered_runs ORDER BY box, began`, func(rows *sql.Rows) error {
-		var id box.ID
-		var run metering.Run
-		var begun int64
-		var ended sql.NullInt64
-		if err := rows.Scan(&id, &run.Began, &begun, &run.Ended, &ended); err != nil {
-			return err
-		}
+		id, run, err := stretch(rows)
 		if i, ok := at[id]; ok {
-			run.From = moment(begun)
-			if ended.Valid {
-				run.To = moment(ended.Int64)
-			}
 			boxes[i].Runs = append(boxes[i].Runs, run)
 		}
-		return nil
+		return err
 	})
 	if err != nil {
 		return nil, err
@@ -69,28 +59,32 @@ func Unbilled(ctx context.Context, q projections.Querier, id box.ID, until time.
 		return nil, err
 	}
 	var runs []metering.Run
-	found, err := q.QueryContext(ctx, `SELECT begun_at, ended_at FROM metered_runs WHERE box = ? ORDER BY began`, id)
-	if err != nil {
-		return nil, err
-	}
-	defer found.Close()
-	for found.Next() {
-		var begun int64
-		var ended sql.NullInt64
-		if err := found.Scan(&begun, &ended); err != nil {
-			return nil, err
-		}
-		run := metering.Run{From: moment(begun)}
-		if ended.Valid {
-			run.To = moment(ended.Int64)
-		}
+	err = each(ctx, q, `SELECT box, began, begun_at, ended, ended_at FROM metered_runs WHERE box = ? ORDER BY began`, func(rows *sql.Rows) error {
+		_, run, err := stretch(rows)
 		runs = append(runs, run)
+		return err
+	}, id)
+	return metering.Minutes(tenant, id, runs, after(minute), until.Truncate(time.Second)), err
+}
+
+// stretch reads a row of metered_runs.
+func stretch(rows *sql.Rows) (id box.ID, run metering.Run, err error) {
+	var begun int64
+	var ended sql.NullInt64
+	err = rows.Scan(&id, &run.Began, &begun, &run.Ended, &ended)
+	run.From = moment(begun)
+	if ended.Valid {
+		run.To = moment(ended.Int64)
 	}
-	from := time.Time{}
-	if minute > 0 {
-		from = moment(minute + 60)
+	return id, run, err
+}
+
+// after is the end of the newest minute that is debited; the zero time for none.
+func after(minute int64) time.Time {
+	if minute == 0 {
+		return time.Time{}
 	}
-	return metering.Minutes(tenant, id, runs, from, until.Truncate(time.Second)), found.Err()
+	return moment(minute + 60)
 }
 
 func meters(ctx context.Context, q projections.Querier) (boxes []policy.Unsettled, at map[box.ID]int, err error) {
@@ -103,9 +97,7 @@ func meters(ctx context.Context, q projections.Querier) (boxes []policy.Unsettle
 		if err := rows.Scan(&b.Box, &b.Tenant, &b.Ended, &b.Known, &minute); err != nil {
 			return err
 		}
-		if minute > 0 {
-			b.From = moment(minute + 60)
-		}
+		b.From = after(minute)
 		at[b.Box] = len(boxes)
 		boxes = append(boxes, b)
 		return nil
@@ -113,8 +105,8 @@ func meters(ctx context.Context, q projections.Querier) (boxes []policy.Unsettle
 	return boxes, at, err
 }
 
-func each(ctx context.Context, q projections.Querier, query string, take func(*sql.Rows) error) error {
-	rows, err := q.QueryContext(ctx, query)
+func each(ctx context.Context, q projections.Querier, query string, take func(*sql.Rows) error, args ...any) error {
+	rows, err := q.QueryContext(ctx, query, args...)
 	if err != nil {
 		return err
 	}
