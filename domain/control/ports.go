@@ -207,3 +207,52 @@ type KeyRow struct {
 	Key    string // id
 	Tenant string
 }
+
+// Screens reaches the displays of running boxes. Errors are faults, as those of Guests are;
+// Unavailable as well where the image of the box has no display.
+type Screens interface {
+	// Screen opens the display to one viewer: RFB, from the version the server sends on.
+	// What the viewer does with pointer, keyboard and clipboard passes only while mayType
+	// answers true; everything else passes always.
+	Screen(ctx context.Context, id box.ID, mayType func() bool) (io.ReadWriteCloser, error)
+	// Shot is what the display shows now.
+	Shot(ctx context.Context, id box.ID) (Picture, error)
+	// Page is a page in a fresh browser on the display. Invalid when it cannot be loaded.
+	Page(ctx context.Context, id box.ID, url string) (Picture, error)
+	// Input does the actions on the display, one after another.
+	Input(ctx context.Context, id box.ID, actions []Action) error
+	// Record begins a recording of the display. Under the same id it is begun once.
+	Record(ctx context.Context, id box.ID, recording string) error
+	// Finish ends a recording and reads it. It can be called again until Discard.
+	Finish(ctx context.Context, id box.ID, recording string) (Film, error)
+	// Discard ends a recording and deletes what the box has of it.
+	Discard(ctx context.Context, id box.ID, recording string) error
+}
+
+// Picture is a PNG.
+type Picture struct {
+	PNG           []byte
+	Width, Height int // pixels
+}
+
+// Film is a recording, an mp4. Its reader closes Body.
+type Film struct {
+	Body     io.ReadCloser
+	Size     int64
+	Duration time.Duration
+}
+
+// Action is one thing a person does to a display. Places are pixels from its top left.
+type Action struct {
+	Type   string `json:"type"` // move, click, drag, scroll, key or text
+	X      int    `json:"x,omitempty"`
+	Y      int    `json:"y,omitempty"`
+	ToX    int    `json:"toX,omitempty"` // where a drag ends
+	ToY    int    `json:"toY,omitempty"`
+	Button string `json:"button,omitempty"` // left (the default), middle or right
+	Count  int    `json:"count,omitempty"`  // clicks, 1 to 3; 0 is 1
+	DX     int    `json:"dx,omitempty"`     // notches of the wheel to the right
+	DY     int    `json:"dy,omitempty"`     // and down
+	Key    string `json:"key,omitempty"`    // as browsers name it, with modifiers: Enter, Control+a
+	Text   string `json:"text,omitempty"`   // in any script
+}
