@@ -147,6 +147,88 @@ type (
 		Archive bool
 		At      time.Time
 	}
+	// RecordShot notes a picture that was made.
+	RecordShot struct {
+		Op     string
+		Target string
+		Bytes  int64
+		At     time.Time
+	}
+	// StartRecording announces a recording before it is begun. A box has one at a time.
+	StartRecording struct {
+		Recording string
+		At        time.Time
+	}
+	// StopRecording says that a recording is whole and where it is kept.
+	StopRecording struct {
+		Recording  string
+		Blob       string
+		Bytes      int64
+		DurationMs int64
+		Reason     string
+		At         time.Time
+	}
+	// LoseRecording says that nothing of a recording can be kept.
+	LoseRecording struct {
+		Recording string
+		Reason    string
+		At        time.Time
+	}
+	// RequestTakeover asks for a person. While a takeover is open it asks for that one.
+	RequestTakeover struct {
+		Takeover string
+		Note     string
+		Until    time.Time
+		At       time.Time
+	}
+	// JoinTakeover gives a person mouse and keyboard, in the takeover that is open or else
+	// in one of its own under the id Takeover, which lasts until Until. A Token is good once.
+	JoinTakeover struct {
+		Takeover   string
+		Seat       string
+		Person     string
+		Replica    string
+		Token      string
+		TokenUntil time.Time
+		Until      time.Time
+		At         time.Time
+	}
+	// LeaveTakeover: the person in that seat has been gone for too long.
+	LeaveTakeover struct {
+		Seat string
+		At   time.Time
+	}
+	// ReturnTakeover hands the box back, or says that nobody will come.
+	ReturnTakeover struct {
+		Takeover string
+		Person   string
+		Message  string
+		Declined bool
+		At       time.Time
+	}
+	// ExpireTakeover ends a takeover whose time is up.
+	ExpireTakeover struct {
+		Takeover string
+		At       time.Time
+	}
+	// HearTakeover notes that the agent has been given the answer.
+	HearTakeover struct {
+		Takeover string
+		At       time.Time
+	}
+	// RefuseToken notes that somebody came with a link that was ours and is over.
+	RefuseToken struct {
+		Op     string
+		Token  string
+		Reason string
+		At     time.Time
+	}
+	// RefuseExec notes a command that was not run because a person holds the box.
+	RefuseExec struct {
+		Exec string
+		Cmd  string
+		At   time.Time
+	}
 	// Touch notes a call that leaves no other trace.
 	Touch struct {
 		Call string
@@ -186,6 +268,18 @@ func (StartExec) command()          {}
 func (FinishExec) command()         {}
 func (RecordSync) command()         {}
 func (RecordFetch) command()        {}
+func (RecordShot) command()         {}
+func (StartRecording) command()     {}
+func (StopRecording) command()      {}
+func (LoseRecording) command()      {}
+func (RequestTakeover) command()    {}
+func (JoinTakeover) command()       {}
+func (LeaveTakeover) command()      {}
+func (ReturnTakeover) command()     {}
+func (ExpireTakeover) command()     {}
+func (HearTakeover) command()       {}
+func (RefuseToken) command()        {}
+func (RefuseExec) command()         {}
 func (Touch) command()              {}
 func (Stop) command()               {}
 func (StopIdle) command()           {}

@@ -66,6 +66,30 @@ func Decide(s State, c Command) ([]Event, error) {
 		return recordSync(s, c)
 	case RecordFetch:
 		return recordFetch(s, c)
+	case RecordShot:
+		return recordShot(s, c)
+	case StartRecording:
+		return startRecording(s, c)
+	case StopRecording:
+		return stopRecording(s, c)
+	case LoseRecording:
+		return loseRecording(s, c)
+	case RequestTakeover:
+		return requestTakeover(s, c)
+	case JoinTakeover:
+		return joinTakeover(s, c)
+	case LeaveTakeover:
+		return leaveTakeover(s, c)
+	case ReturnTakeover:
+		return returnTakeover(s, c)
+	case ExpireTakeover:
+		return expireTakeover(s, c)
+	case HearTakeover:
+		return hearTakeover(s, c)
+	case RefuseToken:
+		return refuseToken(s, c)
+	case RefuseExec:
+		return refuseExec(s, c)
 	case Touch:
 		return touch(s, c)
 	case Stop:
@@ -219,7 +243,7 @@ func reportGone(s State, c ReportGone) ([]Event, error) {
 	case Absent:
 		return nil, ErrUnknown
 	case Spare, Running, Suspending, Suspended, Resuming:
-		return []Event{Interrupted{Reason: c.Reason, At: c.At}}, nil
+		return append(unrecorded(s, "the box was interrupted", c.At), Interrupted{Reason: c.Reason, At: c.At}), nil
 	case ShuttingDown:
 		return []Event{Terminated{At: c.At}}, nil
 	}
@@ -236,7 +260,7 @@ func interrupt(s State, c Interrupt) ([]Event, error) {
 	case ShuttingDown:
 		return []Event{Terminated{At: c.At}}, nil
 	}
-	return []Event{Interrupted{Reason: c.Reason, At: c.At}}, nil
+	return append(unrecorded(s, "the box was interrupted", c.At), Interrupted{Reason: c.Reason, At: c.At}), nil
 }
 
 func wire(s State, c Wire) ([]Event, error) {
@@ -277,6 +301,9 @@ func startExec(s State, c StartExec) ([]Event, error) {
 	}
 	if slices.Contains(s.Recent, c.Exec) {
 		return nil, nil
+	}
+	if s.Takeover.Seat != "" {
+		return nil, held(s.Takeover)
 	}
 	return []Event{ExecStarted{
 		Step: s.Steps + 1, Exec: c.Exec, Replica: c.Replica, Cmd: c.Cmd, Cwd: c.Cwd, EnvNames: c.EnvNames,
@@ -333,7 +360,7 @@ func stop(s State, c Stop) ([]Event, error) {
 	case ShuttingDown, Ended, Lost:
 		return nil, nil
 	}
-	return []Event{Stopping{Reason: c.Reason, At: c.At}}, nil
+	return append(unrecorded(s, "the box was stopped", c.At), Stopping{Reason: c.Reason, At: c.At}), nil
 }
 
 // TouchEvery bounds how often a call without another trace is noted.
@@ -350,10 +377,10 @@ func touch(s State, c Touch) ([]Event, error) {
 }
 
 // restedSince is when the newest call ended, which is now while a command in the
-// foreground runs: it is a call that has not ended.
+// foreground runs, or a person is asked for: those are calls that have not ended.
 func restedSince(s State, active, now time.Time) time.Time {
 	switch {
-	case len(s.Open) > 0:
+	case len(s.Open) > 0 || s.Takeover.ID != "":
 		return now
 	case active.After(s.LastActivity):
 		return active
@@ -371,6 +398,9 @@ func stopIdle(s State, c StopIdle) ([]Event, error) {
 	if s.Phase != Running && s.Phase != Suspended || idle == 0 || c.At.Sub(restedSince(s, c.Active, c.At)) < idle {
 		return nil, nil
 	}
+	if s.Recording.ID != "" {
+		return nil, ErrRecording
+	}
 	return []Event{Stopping{Reason: fmt.Sprintf("no call named it for %d minutes, its idle timeout", s.IdleTimeoutMin), At: c.At}}, nil
 }
 
@@ -384,8 +414,11 @@ func freeze(s State, c Freeze) ([]Event, error) {
 	if s.FreezeTriedAt.After(since) {
 		since = s.FreezeTriedAt
 	}
-	if s.Phase != Running || c.At.Sub(since) < c.After || len(s.Open) > 0 {
+	if s.Phase != Running || c.At.Sub(since) < c.After || len(s.Open) > 0 || s.Takeover.ID != "" {
 		return nil, nil
+	}
+	if s.Recording.ID != "" {
+		return nil, ErrRecording
 	}
 	reason := "it was asked for"
 	if c.After > 0 {

@@ -148,6 +148,93 @@ type (
 		Archive bool      `json:"archive,omitempty"`
 		At      time.Time `json:"at"`
 	}
+	// ShotTaken: a picture was made of the display, or of a page on it.
+	ShotTaken struct {
+		Step   int       `json:"step"`
+		Op     string    `json:"op"`     // id of this one picture
+		Target string    `json:"target"` // "screen", or the address of the page
+		Bytes  int64     `json:"bytes"`
+		At     time.Time `json:"at"`
+	}
+	// RecordingStarted: the display is being recorded.
+	RecordingStarted struct {
+		Step      int       `json:"step"`
+		Recording string    `json:"recording"` // id of this one recording
+		At        time.Time `json:"at"`
+	}
+	// RecordingStopped: the recording is whole, and kept outside of the box under Blob.
+	RecordingStopped struct {
+		Recording  string    `json:"recording"`
+		Blob       string    `json:"blob"`
+		Bytes      int64     `json:"bytes"`
+		DurationMs int64     `json:"durationMs"`
+		Reason     string    `json:"reason,omitempty"` // why, where nobody asked for it
+		At         time.Time `json:"at"`
+	}
+	// RecordingLost: the recording has ended, and nothing of it is kept.
+	RecordingLost struct {
+		Recording string    `json:"recording"`
+		Reason    string    `json:"reason"`
+		At        time.Time `json:"at"`
+	}
+	// TakeoverRequested: a person is to take over the screen, until the latest at Until.
+	TakeoverRequested struct {
+		Takeover string    `json:"takeover"` // id of this one takeover
+		By       Side      `json:"by"`
+		Note     string    `json:"note,omitempty"`
+		Until    time.Time `json:"until"`
+		At       time.Time `json:"at"`
+	}
+	// TakeoverJoined: from now on a person holds mouse and keyboard, and no command is
+	// started. Seat is the session of that person, Token the link that it was opened by.
+	TakeoverJoined struct {
+		Takeover   string     `json:"takeover"`
+		Seat       string     `json:"seat"`
+		Person     string     `json:"person"`
+		Replica    string     `json:"replica"` // where the person is connected
+		Token      string     `json:"token,omitempty"`
+		TokenUntil *time.Time `json:"tokenUntil,omitempty"`
+		At         time.Time  `json:"at"`
+	}
+	// TakeoverLeft: the person is gone and has not handed the box back.
+	TakeoverLeft struct {
+		Takeover string    `json:"takeover"`
+		Seat     string    `json:"seat"`
+		At       time.Time `json:"at"`
+	}
+	// TakeoverReturned: a person has handed the box back, or will not take it.
+	TakeoverReturned struct {
+		Takeover string    `json:"takeover"`
+		Person   string    `json:"person"`
+		Message  string    `json:"message,omitempty"`
+		Declined bool      `json:"declined,omitempty"`
+		At       time.Time `json:"at"`
+	}
+	// TakeoverExpired: the takeover is over without a word from a person.
+	TakeoverExpired struct {
+		Takeover string    `json:"takeover"`
+		Reason   string    `json:"reason"`
+		At       time.Time `json:"at"`
+	}
+	// TakeoverHeard: the agent that asked has been given the answer.
+	TakeoverHeard struct {
+		Takeover string    `json:"takeover"`
+		At       time.Time `json:"at"`
+	}
+	// TakeoverRefused: somebody came with a link to the screen that was ours and is over.
+	TakeoverRefused struct {
+		Op     string    `json:"op"` // id of this one refusal
+		Token  string    `json:"token"`
+		Reason string    `json:"reason"` // "used" or "expired"
+		At     time.Time `json:"at"`
+	}
+	// ExecRefused: a command was not run because a person holds the box.
+	ExecRefused struct {
+		Exec     string    `json:"exec"`
+		Takeover string    `json:"takeover"`
+		Cmd      string    `json:"cmd"`
+		At       time.Time `json:"at"`
+	}
 	// Touched: a call named the box and left no other trace, such as a question about its
 	// status. At most one a minute is written.
 	Touched struct {
@@ -200,6 +287,14 @@ type (
 	}
 )
 
+// Side is who wanted a person at the screen.
+type Side string
+
+const (
+	Agent  Side = "agent"  // it asked, and waits for the answer
+	Person Side = "person" // came unasked
+)
+
 // Outcome is how a command ended.
 type Outcome string
 
@@ -212,28 +307,40 @@ const (
 	Unknown      Outcome = "unknown"      // the link was lost: it may have run, in part or whole
 )
 
-func (SpareRequested) event() {}
-func (SpareReady) event()     {}
-func (Claimed) event()        {}
-func (Abandoned) event()      {}
-func (Requested) event()      {}
-func (Ready) event()          {}
-func (Freezing) event()       {}
-func (Frozen) event()         {}
-func (FreezeFailed) event()   {}
-func (Thawing) event()        {}
-func (Thawed) event()         {}
-func (ThawFailed) event()     {}
-func (BootFailed) event()     {}
-func (Wired) event()          {}
-func (ExecStarted) event()    {}
-func (ExecFinished) event()   {}
-func (Synced) event()         {}
-func (Fetched) event()        {}
-func (Touched) event()        {}
-func (Stopping) event()       {}
-func (Terminated) event()     {}
-func (Interrupted) event()    {}
+func (SpareRequested) event()    {}
+func (SpareReady) event()        {}
+func (Claimed) event()           {}
+func (Abandoned) event()         {}
+func (Requested) event()         {}
+func (Ready) event()             {}
+func (Freezing) event()          {}
+func (Frozen) event()            {}
+func (FreezeFailed) event()      {}
+func (Thawing) event()           {}
+func (Thawed) event()            {}
+func (ThawFailed) event()        {}
+func (BootFailed) event()        {}
+func (Wired) event()             {}
+func (ExecStarted) event()       {}
+func (ExecFinished) event()      {}
+func (Synced) event()            {}
+func (Fetched) event()           {}
+func (ShotTaken) event()         {}
+func (RecordingStarted) event()  {}
+func (RecordingStopped) event()  {}
+func (RecordingLost) event()     {}
+func (TakeoverRequested) event() {}
+func (TakeoverJoined) event()    {}
+func (TakeoverLeft) event()      {}
+func (TakeoverReturned) event()  {}
+func (TakeoverExpired) event()   {}
+func (TakeoverHeard) event()     {}
+func (TakeoverRefused) event()   {}
+func (ExecRefused) event()       {}
+func (Touched) event()           {}
+func (Stopping) event()          {}
+func (Terminated) event()        {}
+func (Interrupted) event()       {}
 
 // Events is the storage contract. Names and versions are forever; Go names are not.
 var Events = []ledger.EventType{
@@ -249,6 +356,18 @@ var Events = []ledger.EventType{
 	ledger.Event[ExecFinished]("box.exec_finished"),
 	ledger.Event[Synced]("box.synced"),
 	ledger.Event[Fetched]("box.fetched"),
+	ledger.Event[ShotTaken]("box.shot_taken"),
+	ledger.Event[RecordingStarted]("box.recording_started"),
+	ledger.Event[RecordingStopped]("box.recording_stopped"),
+	ledger.Event[RecordingLost]("box.recording_lost"),
+	ledger.Event[TakeoverRequested]("box.takeover_requested"),
+	ledger.Event[TakeoverJoined]("box.takeover_joined"),
+	ledger.Event[TakeoverLeft]("box.takeover_left"),
+	ledger.Event[TakeoverReturned]("box.takeover_returned"),
+	ledger.Event[TakeoverExpired]("box.takeover_expired"),
+	ledger.Event[TakeoverHeard]("box.takeover_heard"),
+	ledger.Event[TakeoverRefused]("box.takeover_refused"),
+	ledger.Event[ExecRefused]("box.exec_refused"),
 	ledger.Event[Touched]("box.touched"),
 	ledger.Event[Freezing]("box.freezing"),
 	ledger.Event[Frozen]("box.frozen"),

@@ -62,11 +62,44 @@ type State struct {
 	RequestedAt     time.Time
 	ReadyAt         time.Time
 	EndedAt         time.Time
-	LastActivity    time.Time // the newest call that named the box
-	FrozenAt        time.Time // the newest freeze, over or not
-	FreezeTriedAt   time.Time // the newest freeze that failed
-	Frozen          int       // how often it was frozen
-	ThawError       string    // why the newest thaw failed, until one succeeds
+	LastActivity    time.Time            // the newest call that named the box
+	FrozenAt        time.Time            // the newest freeze, over or not
+	FreezeTriedAt   time.Time            // the newest freeze that failed
+	Frozen          int                  // how often it was frozen
+	ThawError       string               // why the newest thaw failed, until one succeeds
+	Takeover        Takeover             // the one that is open, if any
+	Answered        Answered             // the newest one that is over
+	Recording       Recording            // the one that is being made, if any
+	Tokens          map[string]time.Time // links to the screen that were used, until they expire
+}
+
+// Takeover is a person asked to the screen, or at it. The zero Takeover is none.
+type Takeover struct {
+	ID          string
+	By          Side
+	Note        string
+	RequestedAt time.Time
+	Until       time.Time
+	Seat        string // empty while nobody is at the screen
+	Person      string // who is, or was last
+	Replica     string // where the person is connected
+	JoinedAt    time.Time
+}
+
+// Answered is how a takeover ended.
+type Answered struct {
+	Takeover
+	Message  string
+	Declined bool
+	Lapsed   string // why it ended without a word from a person
+	Heard    bool   // the agent has been told
+	At       time.Time
+}
+
+// Recording is a recording that is being made. The zero Recording is none.
+type Recording struct {
+	ID string
+	At time.Time
 }
 
 // Open is a command that was announced and has not ended on the ledger.
@@ -115,6 +148,19 @@ func Evolve(s State, e Event) State {
 		s.Steps, s.LastActivity, s.Recent = e.Step, later(s.LastActivity, e.At), remember(s.Recent, e.Op)
 	case Touched:
 		s.LastActivity = later(s.LastActivity, e.At)
+	case ShotTaken:
+		s.Steps, s.LastActivity, s.Recent = e.Step, later(s.LastActivity, e.At), remember(s.Recent, e.Op)
+	case RecordingStarted:
+		s.Steps, s.LastActivity, s.Recent = e.Step, later(s.LastActivity, e.At), remember(s.Recent, e.Recording)
+		s.Recording = Recording{ID: e.Recording, At: e.At}
+	case RecordingStopped, RecordingLost:
+		s.Recording = Recording{}
+	case TakeoverRequested, TakeoverJoined, TakeoverLeft, TakeoverReturned, TakeoverExpired, TakeoverHeard:
+		s = evolveTakeover(s, e)
+	case TakeoverRefused:
+		s.Recent = remember(s.Recent, e.Op)
+	case ExecRefused:
+		s.Recent = remember(s.Recent, refused(e.Exec)) // it may still run, under the same id
 	case Freezing:
 		s.Phase = Suspending
 	case Frozen:
@@ -130,10 +176,12 @@ func Evolve(s State, e Event) State {
 		s.Phase, s.ThawError = Suspended, e.Reason
 	case Stopping:
 		s.Phase, s.Why = ShuttingDown, e.Reason
+		s = lapse(s, "the box was stopped: "+e.Reason, e.At)
 	case Terminated:
 		s.Phase, s.EndedAt = Ended, e.At
 	case Interrupted:
 		s.Phase, s.Why, s.EndedAt = Lost, e.Reason, e.At
+		s = lapse(s, "the box was interrupted: "+e.Reason, e.At)
 	default:
 		panic(fmt.Sprintf("box: evolve does not know %T", e)) // a bug here, not bad data
 	}

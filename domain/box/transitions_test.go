@@ -94,6 +94,18 @@ var matrix = []struct {
 	{box.RecordSync{Op: "new", At: at(3)}, "        not_found  not_found  not_found  =           =            =            =            =            =            terminated! interrupted!"},
 	{box.RecordFetch{Op: "new", At: at(3)}, "       not_found  not_found  not_found  =           =            =            =            =            =            terminated! interrupted!"},
 	{box.Touch{Call: "status", At: at(600)}, "      not_found  not_found  not_found  -           =            =            =            =            -            -           -"},
+	{box.RecordShot{Op: "new", At: at(3)}, "not_found not_found not_found = = = = = = terminated! interrupted!"},
+	{box.StartRecording{Recording: "new", At: at(3)}, "not_found not_found not_found unavailable = unavailable unavailable unavailable terminated! terminated! interrupted!"},
+	{box.StopRecording{Recording: "never begun"}, "not_found - - - - - - - - - -"},
+	{box.LoseRecording{Recording: "never begun"}, "not_found - - - - - - - - - -"},
+	{box.RequestTakeover{Takeover: "new", Until: at(1803), At: at(3)}, "not_found not_found not_found unavailable = unavailable unavailable unavailable terminated! terminated! interrupted!"},
+	{box.JoinTakeover{Takeover: "new", Seat: "s", Person: "Ada", At: at(3)}, "not_found not_found not_found unavailable = unavailable unavailable unavailable terminated! terminated! interrupted!"},
+	{box.LeaveTakeover{Seat: "nobody", At: at(3)}, "not_found - - - - - - - - - -"},
+	{box.ReturnTakeover{Takeover: "none", At: at(3)}, "not_found not_found not_found not_found not_found not_found not_found not_found not_found not_found not_found"},
+	{box.ExpireTakeover{Takeover: "none", At: at(3)}, "not_found - - - - - - - - - -"},
+	{box.HearTakeover{Takeover: "none", At: at(3)}, "not_found - - - - - - - - - -"},
+	{box.RefuseToken{Op: "new", Token: "t", Reason: "used", At: at(3)}, "not_found not_found not_found = = = = = = - -"},
+	{box.RefuseExec{Exec: "new", At: at(3)}, "not_found - - - - - - - - - -"},
 	{box.StopIdle{At: at(900_000)}, "               not_found  -          -          -           stopping     -            stopping     -            -            -           -"},
 	{box.Stop{At: at(3)}, "                         not_found  stopping   stopping   stopping    stopping     stopping     stopping     stopping     -            -           -"},
 }
@@ -197,6 +209,9 @@ func anyCommand(t *rapid.T) box.Command {
 	when := at(rapid.IntRange(0, 59).Draw(t, "second"))
 	name := rapid.SampledFrom([]string{"a", "b", "c"})
 	mode := rapid.SampledFrom([]box.Mode{box.ModeBox, box.ModeExternal, "other"})
+	if rapid.IntRange(0, 3).Draw(t, "screen") == 0 {
+		return anyScreenCommand(t, when, name)
+	}
 	switch rapid.IntRange(0, 25).Draw(t, "command") {
 	case 25:
 		return box.Abandon{Box: id, At: when}
@@ -250,6 +265,37 @@ func anyCommand(t *rapid.T) box.Command {
 	return box.Stop{Reason: name.Draw(t, "reason"), At: when}
 }
 
+func anyScreenCommand(t *rapid.T, when time.Time, name *rapid.Generator[string]) box.Command {
+	id := name.Draw(t, "id")
+	switch rapid.IntRange(0, 13).Draw(t, "screen command") {
+	case 0:
+		return box.RecordShot{Op: "p" + id, Target: "screen", At: when}
+	case 1, 2:
+		return box.StartRecording{Recording: "r" + id, At: when}
+	case 3:
+		return box.StopRecording{Recording: "r" + id, At: when}
+	case 4:
+		return box.LoseRecording{Recording: "r" + id, Reason: "disk full", At: when}
+	case 5, 6:
+		return box.RequestTakeover{Takeover: "t" + id, Until: when.Add(30 * time.Second), At: when}
+	case 7, 8:
+		token := rapid.SampledFrom([]string{"", "x", "y"}).Draw(t, "token")
+		return box.JoinTakeover{Takeover: "u" + id, Seat: "seat " + id, Person: "Ada", Token: token, TokenUntil: when.Add(20 * time.Second), Until: when.Add(time.Minute), At: when}
+	case 9:
+		return box.LeaveTakeover{Seat: "seat " + id, At: when}
+	case 10:
+		return box.ReturnTakeover{Takeover: rapid.SampledFrom([]string{"t", "u"}).Draw(t, "by") + id, Message: "done", At: when}
+	case 11:
+		return box.ExpireTakeover{Takeover: "t" + id, At: when}
+	case 12:
+		return box.HearTakeover{Takeover: "t" + id, At: when}
+	}
+	if rapid.Bool().Draw(t, "token") {
+		return box.RefuseToken{Op: "n" + id, Token: "x", Reason: "used", At: when}
+	}
+	return box.RefuseExec{Exec: id, Cmd: "true", At: when}
+}
+
 // Whatever is sent in whatever order, a box only takes legal steps, every command sent twice is
 // quiet, steps and revisions have no gaps, and no state is changed after it was handed out.
 func TestAnyCommandsInAnyOrder(t *testing.T) {
@@ -299,13 +345,22 @@ func follow(t *rapid.T, was box.State, e box.Event) box.State {
 	if st.Tenant != "" && len(st.Services) != 2 {
 		t.Fatalf("%#v leaves services %v", e, st.Services)
 	}
+	if _, started := e.(box.ExecStarted); started && was.Takeover.Seat != "" {
+		t.Fatalf("%#v while a person holds the box", e)
+	}
+	if st.Takeover.ID != "" && st.Phase != box.Running {
+		t.Fatalf("%#v leaves a takeover open in %q", e, st.Phase)
+	}
+	if st.Recording.ID != "" && st.Phase != box.Running {
+		t.Fatalf("%#v leaves a recording open in %q", e, st.Phase)
+	}
 	steps, wirings := st.Steps-was.Steps, st.WiringRevision-was.WiringRevision
 	switch e := e.(type) {
 	case box.Wired:
 		if steps != 1 || wirings != 1 {
 			t.Fatalf("%#v moves the step by %d and the revision by %d", e, steps, wirings)
 		}
-	case box.ExecStarted, box.Synced, box.Fetched:
+	case box.ExecStarted, box.Synced, box.Fetched, box.ShotTaken, box.RecordingStarted:
 		if steps != 1 || wirings != 0 {
 			t.Fatalf("%#v moves the step by %d and the revision by %d", e, steps, wirings)
 		}
