@@ -196,16 +196,6 @@ func later(a, b time.Time) time.Time {
 	return a
 }
 
-// remembered bounds how many operations ago a repeated id is still recognised.
-const remembered = 128
-
-func remember(recent []string, id string) []string {
-	if len(recent) >= remembered {
-		recent = recent[len(recent)-remembered+1:]
-	}
-	return append(slices.Clip(recent), id)
-}
-
 func rewired(table []Service, name string, mode Mode) []Service {
 	table = slices.Clone(table)
 	for i := range table {

@@ -114,6 +114,9 @@ type Views interface {
 	History(ctx context.Context, q HistoryQuery) ([]HistoryRow, error)
 	// OpenExecs lists the commands a replica announced and did not finish.
 	OpenExecs(ctx context.Context, replica string) ([]OpenExec, error)
+	// Operation is the revision of the event that began an operation of a box: a command, an
+	// upload or a download. It returns ok false when there was none.
+	Operation(ctx context.Context, id box.ID, operation string) (rev ledger.Revision, ok bool, err error)
 	// Spares lists the spares that wait on a host with an image, oldest first.
 	Spares(ctx context.Context, host, image string) ([]box.ID, error)
 	// Movements lists the steps between two moments to a tenant's balance, and the balance

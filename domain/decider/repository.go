@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"sync"
 
 	"parallelsandbox/domain/ledger"
@@ -143,6 +144,23 @@ func (r *Repository[C, S, E]) LoadUntil(ctx context.Context, s ledger.Stream, ke
 		f.at = rec.Revision
 	}
 	return f.state, f.at, nil
+}
+
+// Events reads the events of a stream after a revision, oldest first.
+func (r *Repository[C, S, E]) Events(ctx context.Context, s ledger.Stream, after ledger.Revision) iter.Seq2[E, error] {
+	return func(yield func(E, error) bool) {
+		for rec, err := range r.store.Read(ctx, s, after) {
+			var e E
+			if err != nil {
+				err = fmt.Errorf("read %s: %w", s, err)
+			} else {
+				e, err = r.decode(rec)
+			}
+			if !yield(e, err) || err != nil {
+				return
+			}
+		}
+	}
 }
 
 func (r *Repository[C, S, E]) evolve(state S, rec ledger.Record) (S, error) {

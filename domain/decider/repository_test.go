@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -397,5 +398,42 @@ func TestACommandEndsWithItsContext(t *testing.T) {
 	cancel()
 	if _, err := r.Execute(ctx, stream, add{1, 9}, stamp); !errors.Is(err, context.Canceled) {
 		t.Fatalf("err = %v", err)
+	}
+}
+
+// Events gives the events of a stream after a revision, and tells what cannot be read.
+func TestEvents(t *testing.T) {
+	s, r := open(t, 10)
+	for n := range 4 {
+		execute(t, r, stream, n+1)
+	}
+	var got []int
+	for e, err := range r.Events(t.Context(), stream, 2) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, e.N)
+	}
+	if !slices.Equal(got, []int{3, 4}) {
+		t.Errorf("events %v", got)
+	}
+	for range r.Events(t.Context(), stream, 0) {
+		break // whoever has found what they looked for reads no further
+	}
+	appendTo(t, s, stream, 4, other{})
+	var failed error
+	for _, err := range r.Events(t.Context(), stream, 3) {
+		failed = errors.Join(failed, err)
+	}
+	if failed == nil || !strings.Contains(failed.Error(), "foreign") {
+		t.Errorf("a foreign event: %v", failed)
+	}
+	s.readErr = errors.New("no disk")
+	failed = nil
+	for _, err := range r.Events(t.Context(), stream, 0) {
+		failed = errors.Join(failed, err)
+	}
+	if !errors.Is(failed, s.readErr) {
+		t.Errorf("a read that fails: %v", failed)
 	}
 }

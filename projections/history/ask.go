@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -11,6 +12,7 @@ import (
 
 	"parallelsandbox/domain/box"
 	"parallelsandbox/domain/control"
+	"parallelsandbox/domain/ledger"
 	"parallelsandbox/projections"
 )
 
@@ -79,7 +81,7 @@ func Steps(ctx context.Context, q projections.Querier, id box.ID, limit int) ([]
 
 // Running answers control.Views.OpenExecs.
 func Running(ctx context.Context, q projections.Querier, replica string) ([]control.OpenExec, error) {
-	found, err := q.QueryContext(ctx, `SELECT box, exec FROM steps WHERE replica = ? AND outcome = 'running' ORDER BY box, exec`, replica)
+	found, err := q.QueryContext(ctx, `SELECT box, operation FROM steps WHERE replica = ? AND outcome = 'running' ORDER BY box, operation`, replica)
 	if err != nil {
 		return nil, err
 	}
@@ -93,4 +95,15 @@ func Running(ctx context.Context, q projections.Querier, replica string) ([]cont
 		open = append(open, o)
 	}
 	return open, found.Err()
+}
+
+// Begun answers control.Views.Operation. An id that came back after very many others is
+// on the ledger twice; the newest counts.
+func Begun(ctx context.Context, q projections.Querier, id box.ID, operation string) (rev ledger.Revision, ok bool, err error) {
+	err = q.QueryRowContext(ctx, `SELECT revision FROM steps WHERE box = ? AND operation = ? AND operation <> ''
+		ORDER BY step DESC LIMIT 1`, id, operation).Scan(&rev)
+	if errors.Is(err, sql.ErrNoRows) {
+		return 0, false, nil
+	}
+	return rev, err == nil, err
 }

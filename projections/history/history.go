@@ -44,26 +44,28 @@ CREATE TABLE steps (
   client      TEXT    NOT NULL,
   agent       TEXT    NOT NULL,
   wiring      INTEGER NOT NULL,
-  exec        TEXT    NOT NULL,
+  operation   TEXT    NOT NULL,
+  revision    INTEGER NOT NULL, -- of the event that began it
   replica     TEXT    NOT NULL,
   PRIMARY KEY (box, step)
 ) STRICT, WITHOUT ROWID;
-CREATE INDEX steps_running ON steps (replica, box, exec) WHERE outcome = 'running';
+CREATE INDEX steps_running ON steps (replica, box, operation) WHERE outcome = 'running';
+CREATE INDEX steps_by_operation ON steps (box, operation) WHERE operation <> '';
 `
 
 // New declares the read model.
 func New() *projections.Projection {
-	p := &projections.Projection{Name: "history", Version: 1, Schema: schema}
+	p := &projections.Projection{Name: "history", Version: 2, Schema: schema}
 	projections.HandleEvery(p, record)
 	projections.Handle(p, func(ctx context.Context, tx projections.Tx, r ledger.Record, e box.ExecStarted) error {
-		return step(ctx, tx, r, row{step: e.Step, kind: "exec", text: e.Cmd, note: e.Note, at: e.At.UnixNano(), outcome: "running", exec: e.Exec, replica: e.Replica})
+		return step(ctx, tx, r, row{step: e.Step, kind: "exec", text: e.Cmd, note: e.Note, at: e.At.UnixNano(), outcome: "running", operation: e.Exec, replica: e.Replica})
 	})
 	projections.Handle(p, finished)
 	projections.Handle(p, func(ctx context.Context, tx projections.Tx, r ledger.Record, e box.Synced) error {
-		return step(ctx, tx, r, row{step: e.Step, kind: "sync", text: e.Dest, note: e.Repo, at: e.At.UnixNano(), bytes: e.Bytes})
+		return step(ctx, tx, r, row{step: e.Step, kind: "sync", text: e.Dest, note: e.Repo, at: e.At.UnixNano(), bytes: e.Bytes, operation: e.Op})
 	})
 	projections.Handle(p, func(ctx context.Context, tx projections.Tx, r ledger.Record, e box.Fetched) error {
-		return step(ctx, tx, r, row{step: e.Step, kind: "get", text: e.Path, at: e.At.UnixNano(), bytes: e.Bytes})
+		return step(ctx, tx, r, row{step: e.Step, kind: "get", text: e.Path, at: e.At.UnixNano(), bytes: e.Bytes, operation: e.Op})
 	})
 	projections.Handle(p, func(ctx context.Context, tx projections.Tx, r ledger.Record, e box.Wired) error {
 		return step(ctx, tx, r, row{step: e.Step, kind: "wire", text: e.Service + " -> " + string(e.Mode), at: e.At.UnixNano()})
@@ -86,19 +88,19 @@ func record(ctx context.Context, tx projections.Tx, r ledger.Record, e any) erro
 
 // row is a new step; what it does not name is empty until the command has ended.
 type row struct {
-	step             int
-	kind, text, note string
-	at               int64
-	outcome          string
-	bytes            int64
-	exec, replica    string
+	step               int
+	kind, text, note   string
+	at                 int64
+	outcome            string
+	bytes              int64
+	operation, replica string
 }
 
 func step(ctx context.Context, tx projections.Tx, r ledger.Record, s row) error {
 	_, err := tx.ExecContext(ctx, `INSERT INTO steps
-		(box, step, kind, text, note, at, outcome, bg_id, bytes, duration_ms, client, agent, wiring, exec, replica)
-		VALUES (?, ?, ?, ?, ?, ?, ?, '', ?, 0, ?, ?, ?, ?, ?)`,
-		id(r), s.step, s.kind, s.text, s.note, s.at, s.outcome, s.bytes, r.Meta.Actor.Client, r.Meta.Actor.Agent, r.Meta.Wiring, s.exec, s.replica)
+		(box, step, kind, text, note, at, outcome, bg_id, bytes, duration_ms, client, agent, wiring, operation, revision, replica)
+		VALUES (?, ?, ?, ?, ?, ?, ?, '', ?, 0, ?, ?, ?, ?, ?, ?)`,
+		id(r), s.step, s.kind, s.text, s.note, s.at, s.outcome, s.bytes, r.Meta.Actor.Client, r.Meta.Actor.Agent, r.Meta.Wiring, s.operation, r.Revision, s.replica)
 	return err
 }
 

@@ -111,6 +111,21 @@ func TestRunning(t *testing.T) {
 	}
 }
 
+// Every command, upload and download is found by its id, in its own box; a change of the wiring has none.
+func TestBegun(t *testing.T) {
+	st := projectiontest.Given(t, sqlite.OpenViews, controltest.NewCodec(t), history.New(), story...)
+	for _, c := range []struct {
+		box  box.ID
+		op   string
+		want ledger.Revision // 0 for none
+	}{{id, "o1", 3}, {id, "e1", 4}, {id, "e2", 5}, {id, "o2", 8}, {id, "e3", 0}, {"bbbbbbbbbbbbbbbbbbbb", "e3", 2}, {id, "", 0}, {id, "x", 0}} {
+		rev, ok, err := history.Begun(t.Context(), st.Reader(), c.box, c.op)
+		if err != nil || rev != c.want || ok != (c.want > 0) {
+			t.Errorf("%s in %s began at %d, %v, %v; want %d", c.op, c.box, rev, ok, err, c.want)
+		}
+	}
+}
+
 func TestEvents(t *testing.T) {
 	st := projectiontest.Given(t, sqlite.OpenViews, controltest.NewCodec(t), history.New(), story...)
 	for what, c := range map[string]struct {

@@ -98,6 +98,11 @@ func (v *Views) OpenExecs(ctx context.Context, replica string) ([]control.OpenEx
 	return history.Running(ctx, v.q, replica)
 }
 
+// Operation implements control.Views.
+func (v *Views) Operation(ctx context.Context, id box.ID, operation string) (ledger.Revision, bool, error) {
+	return history.Begun(ctx, v.q, id, operation)
+}
+
 // Spares implements control.Views.
 func (v *Views) Spares(ctx context.Context, host, image string) ([]box.ID, error) {
 	return boxes.Spares(ctx, v.q, host, image)

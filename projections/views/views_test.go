@@ -248,7 +248,7 @@ func compare(t *rapid.T, w *world, v, oracle asked) {
 	id := rapid.Custom(func(t *rapid.T) box.ID { return box.ID(pick(t, "box", boxIDs)) })
 	limit := rapid.SampledFrom([]int{0, 1, 3, 1000})
 	for range questions {
-		switch rapid.IntRange(0, 12).Draw(t, "question") {
+		switch rapid.IntRange(0, 13).Draw(t, "question") {
 		case 0, 1, 2:
 			q := control.BoxQuery{Tenant: pick(t, "tenant", tenantIDs), Phase: pick(t, "phase", phases), Live: rapid.Bool().Draw(t, "live"), Limit: pick(t, "limit", []int{1, 2, 1000})}
 			pagesOf(t, v, oracle, q)
@@ -281,6 +281,12 @@ func compare(t *rapid.T, w *world, v, oracle asked) {
 					return []any{row, ok}, err
 				})
 			}
+		case 9:
+			id, op := id.Draw(t, "id"), rapid.StringMatching(`[sf]?[a-d]|`).Draw(t, "operation")
+			same(t, "operation "+op, v, oracle, func(a asked) (any, error) {
+				rev, ok, err := a.Operation(ctx, id, op)
+				return []any{rev, ok}, err
+			})
 		default:
 			money(t, w, v, oracle)
 		}

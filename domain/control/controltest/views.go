@@ -199,6 +199,22 @@ func (o *Oracle) OpenExecs(ctx context.Context, replica string) ([]control.OpenE
 	return open, nil
 }
 
+// Operation implements control.Views.
+func (o *Oracle) Operation(ctx context.Context, id box.ID, operation string) (ledger.Revision, bool, error) {
+	all, err := o.boxes(ctx)
+	if err != nil {
+		return 0, false, err
+	}
+	for _, b := range all {
+		for i, e := range slices.Backward(b.events) {
+			if b.state.ID == id && box.OperationOf(e) == operation && operation != "" {
+				return b.records[i].Revision, true, nil
+			}
+		}
+	}
+	return 0, false, nil
+}
+
 // KeyByHash implements control.Views.
 func (o *Oracle) KeyByHash(ctx context.Context, hash string) (control.KeyRow, bool, error) {
 	for r, err := range o.ledger.Tail(ctx, 0) {
