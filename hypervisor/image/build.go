@@ -81,6 +81,9 @@ func (b builder) build(ctx context.Context, home string, img Image) error {
 	if err := os.RemoveAll(filepath.Join(work, "sources")); err != nil {
 		return err
 	}
+	if err := writeFiles(filepath.Join(work, "root"), img.Recipe.Files); err != nil {
+		return err
+	}
 	img.Built = time.Now().UTC()
 	meta, err := json.MarshalIndent(img, "", "  ")
 	if err != nil {
@@ -141,6 +144,28 @@ func (b builder) bootstrap(ctx context.Context, root string, r Recipe, sources [
 			return ctx.Err()
 		}
 		return fmt.Errorf("%s: %w: %s", b.tool, err, last)
+	}
+	return nil
+}
+
+// writeFiles puts files into the tree, and never beside it.
+func writeFiles(tree string, files map[string]string) error {
+	if len(files) == 0 {
+		return nil
+	}
+	root, err := os.OpenRoot(tree)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	for path, text := range files {
+		path = strings.TrimPrefix(path, "/")
+		if err := root.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			return err
+		}
+		if err := root.WriteFile(path, []byte(text), 0o644); err != nil {
+			return err
+		}
 	}
 	return nil
 }

@@ -22,13 +22,16 @@ type Recipe struct {
 	Packages []string // besides the minimal system, in order
 	Exclude  []string // paths packages may not unpack
 	Dirs     []string // made empty at the end
+	// Files are written over what the packages brought, by path.
+	Files map[string]string `json:",omitempty"`
 }
+
+var basePackages = []string{"bash", "ca-certificates", "curl", "git", "iproute2", "nodejs", "procps", "python3"}
 
 // profiles are the images we know to make.
 var profiles = map[string]Recipe{
-	"base": {
-		Packages: []string{"bash", "ca-certificates", "curl", "git", "iproute2", "nodejs", "procps", "python3"},
-	},
+	"base":    {Packages: basePackages},
+	"desktop": {Packages: slices.Concat(basePackages, desktopPackages), Files: desktopFiles()},
 }
 
 // recipeOf completes a profile with this host's release.
