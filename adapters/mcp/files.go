@@ -62,10 +62,10 @@ func (d *Door) fetch() tool {
 		}).open(),
 		hints: hints{readOnly: true},
 	}, func(ctx context.Context, who control.Caller, in getInput) (any, error) {
-		got, err := d.cfg.Service.Get(ctx, who, in.ID, in.Path)
+		got, err := d.cfg.Service.Get(ctx, who, control.GetRequest{Box: in.ID, Path: in.Path})
 		if err != nil {
 			return nil, err
 		}
-		return getResult(got), nil
+		return getResult{URL: got.URL, Bytes: got.Bytes, Archive: got.Archive, ExpiresAt: got.ExpiresAt}, nil
 	})
 }

@@ -57,7 +57,7 @@ func TestLogHoldsNoSecrets(t *testing.T) {
 	w := open(t, nil)
 	id := w.start()
 	w.Guests.PutFile(id, "f", controltest.File{Content: []byte("x")})
-	d, err := w.Get(context.Background(), w.Tenant.Caller, id, "f")
+	d, err := w.Get(context.Background(), w.Tenant.Caller, control.GetRequest{Box: id, Path: "f"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,7 +131,7 @@ func TestDownloadLinks(t *testing.T) {
 	w := open(t, nil)
 	id := w.start()
 	w.Guests.PutFile(id, "f.txt", controltest.File{Content: []byte("content")})
-	d, err := w.Get(context.Background(), w.Tenant.Caller, id, "f.txt")
+	d, err := w.Get(context.Background(), w.Tenant.Caller, control.GetRequest{Box: id, Path: "f.txt"})
 	if err != nil {
 		t.Fatal(err)
 	}

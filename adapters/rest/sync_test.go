@@ -86,7 +86,7 @@ func TestLargeFilesBothWays(t *testing.T) {
 		t.Errorf("up: %d bytes arrived", len(got))
 	}
 	w.Guests.PutFile(id, "big", controltest.File{Content: content})
-	d, err := w.Get(context.Background(), w.Tenant.Caller, id, "big")
+	d, err := w.Get(context.Background(), w.Tenant.Caller, control.GetRequest{Box: id, Path: "big"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -275,7 +275,7 @@ func TestRangesOfASeekableDownload(t *testing.T) {
 	w.Service.Blobs = seekable{content}
 	id := w.start()
 	w.Guests.PutFile(id, "f.txt", controltest.File{Content: []byte(content)})
-	d, err := w.Get(context.Background(), w.Tenant.Caller, id, "f.txt")
+	d, err := w.Get(context.Background(), w.Tenant.Caller, control.GetRequest{Box: id, Path: "f.txt"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -164,7 +164,7 @@ func (s *stage) change(words []string) {
 	case "get":
 		s.Guests.PutFile(id, words[2], controltest.File{Content: []byte(strings.Join(words[3:], " "))})
 		var d control.Download
-		if d, err = s.Get(ctx, s.Tenant.Caller, id, words[2]); err == nil {
+		if d, err = s.Get(ctx, s.Tenant.Caller, control.GetRequest{Box: id, Path: words[2]}); err == nil {
 			s.call("LINK", strings.TrimPrefix(d.URL, controltest.Base))
 		}
 	case "boot-fails":

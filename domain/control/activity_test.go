@@ -30,7 +30,7 @@ func rest(t *testing.T) *resting {
 	r := &resting{Harness: open(t), key: "again"}
 	r.id = start(t, r.Harness, r.request())
 	r.Guests.PutFile(r.id, "f", controltest.File{Content: []byte("x")})
-	d, err := r.Get(t.Context(), r.Tenant.Caller, r.id, "f")
+	d, err := r.Get(t.Context(), r.Tenant.Caller, control.GetRequest{Box: r.id, Path: "f"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,7 +53,7 @@ var theCalls = map[string]func(*testing.T, *resting) error{
 		return err
 	},
 	"get": func(t *testing.T, r *resting) error {
-		_, err := r.Get(t.Context(), r.Tenant.Caller, r.id, "f")
+		_, err := r.Get(t.Context(), r.Tenant.Caller, control.GetRequest{Box: r.id, Path: "f"})
 		return err
 	},
 	"wire": func(t *testing.T, r *resting) error { // to what it is: that leaves no trace of its own

@@ -2,8 +2,9 @@
 //
 // Read control.go for what every use case shares, ports.go for what they need from
 // outside, then one file for each: start.go, exec.go, files.go, wire.go, stop.go,
-// status.go, query.go, secrets.go, keys.go, scene.go; activity.go says what keeps a box from idling,
-// spares.go where a box comes from at once. A use case loads a stream, asks the pure decider,
+// status.go, query.go, secrets.go, keys.go, scene.go; repeat.go says what a call under an
+// idempotency key is, activity.go what keeps a box from idling, spares.go where a box comes
+// from at once. A use case loads a stream, asks the pure decider,
 // appends, and only then touches the world; nothing else changes state.
 package control
 
@@ -77,6 +78,7 @@ type Service struct {
 	redactors redactors
 	active    active
 	picked    picked
+	answers   answers
 }
 
 // New returns the use cases over their parts.

@@ -1,6 +1,7 @@
 package control
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -31,18 +32,26 @@ type ExecRequest struct {
 	Background bool
 	Env        map[string]string
 	Note       string
+
+	IdempotencyKey string
 }
 
 // ExecResult is how it ended, with the number of its step.
 type ExecResult struct {
 	Result
-	Step int
+	Step     int
+	Repeated bool // the command was not run: this is how it ended when it was
+	// Forgotten says that only what is on the ledger is left: sizes of the output, not the
+	// output. Digest is that of the output then.
+	Forgotten bool
+	Digest    string
 }
 
 var envRE = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
 // Exec announces the command on the ledger, runs it, and notes how it ended. When the
-// caller withdraws (ctx ends) its process tree is killed and that is noted too.
+// caller withdraws (ctx ends) its process tree is killed and that is noted too. Under an
+// idempotency key a command runs once, however often it is asked for.
 func (s *Service) Exec(ctx context.Context, who Caller, r ExecRequest) (ExecResult, error) {
 	red, err := s.redactor(ctx, who.Tenant)
 	if err != nil {
@@ -55,27 +64,56 @@ func (s *Service) Exec(ctx context.Context, who Caller, r ExecRequest) (ExecResu
 	if _, err := s.own(ctx, who, r.Box); err != nil {
 		return ExecResult{}, err
 	}
-	defer s.inside(r.Box)()
-	start := box.StartExec{
-		Exec: s.NewID(), Replica: s.Replica, Cmd: red.clean(r.Cmd), Cwd: red.clean(r.Cwd), EnvNames: red.cleanAll(slices.Sorted(maps.Keys(r.Env))),
-		TimeoutMs: timeout.Milliseconds(), Background: r.Background, Note: red.clean(r.Note),
+	c := execution{Service: s, who: who, ExecRequest: r, timeout: timeout, red: red}
+	if r.IdempotencyKey == "" {
+		return c.run(ctx, s.NewID())
 	}
-	exec := start.Exec
-	out, err := s.boxAwake(ctx, who, r.Box, "exec", func() box.Command { start.At = s.Now(); return start })
+	asked := r
+	asked.Note, asked.TimeoutSec = "", timeout.Seconds() // a note does not make another command
+	res, repeated, err := once(ctx, s, c.operation(0), sum(asked), c.once)
+	res.Repeated = res.Repeated || repeated
+	return res, err
+}
+
+// execution is one command on its way into a box.
+type execution struct {
+	*Service
+	ExecRequest
+	who     Caller
+	timeout time.Duration
+	red     *redactor
+}
+
+// announcement is what is recorded of the command.
+func (c execution) announcement(exec string) box.StartExec {
+	clean := c.red.clean
+	return box.StartExec{
+		Exec: exec, Replica: c.Replica, Cmd: clean(c.Cmd), Cwd: clean(c.Cwd), EnvNames: c.red.cleanAll(slices.Sorted(maps.Keys(c.Env))),
+		TimeoutMs: c.timeout.Milliseconds(), Background: c.Background, Note: clean(c.Note),
+	}
+}
+
+func (c execution) run(ctx context.Context, exec string) (ExecResult, error) {
+	defer c.inside(c.Box)()
+	start := c.announcement(exec)
+	out, err := c.boxAwake(ctx, c.who, c.Box, "exec", func() box.Command { start.At = c.Now(); return start })
 	if err != nil {
 		return ExecResult{}, err
 	}
-	res, runErr := s.Guests.Exec(ctx, r.Box, Command{
-		Exec: exec, Cmd: r.Cmd, Cwd: r.Cwd, Env: r.Env, Timeout: timeout, Background: r.Background, Limit: OutputLimit,
+	if len(out.Events) == 0 {
+		return ExecResult{}, errNotedMeanwhile // it is not ours to run
+	}
+	res, runErr := c.Guests.Exec(ctx, c.Box, Command{
+		Exec: exec, Cmd: c.Cmd, Cwd: c.Cwd, Env: c.Env, Timeout: c.timeout, Background: c.Background, Limit: OutputLimit,
 	})
-	end := ending(exec, r.Background, res, runErr)
-	end.Detail, end.At = red.clean(end.Detail), s.Now()
+	end := ending(exec, c.Background, res, runErr)
+	end.Detail, end.At = c.red.clean(end.Detail), c.Now()
 	// How it ended is a fact whether or not the caller is still there to hear it.
-	if _, err := s.box(context.WithoutCancel(ctx), who, r.Box, end); err != nil {
+	if _, err := c.box(context.WithoutCancel(ctx), c.who, c.Box, end); err != nil {
 		return ExecResult{}, fault.New(fault.OutcomeUnknown, "the command ran, but how it ended could not be recorded; look at its effects before running it again").Because(err)
 	}
 	if runErr != nil {
-		return ExecResult{}, red.err(s.endedMeanwhile(ctx, r.Box, runErr))
+		return ExecResult{}, c.red.err(c.endedMeanwhile(ctx, c.Box, runErr))
 	}
 	return ExecResult{Result: res, Step: out.State.Open[exec].Step}, nil
 }
@@ -91,7 +129,7 @@ func checkExec(r ExecRequest) (time.Duration, error) {
 	case len(r.Note) > box.MaxText:
 		return 0, fault.New(fault.Invalid, "note has at most %d bytes", box.MaxText)
 	}
-	if err := checkPath("cwd", r.Cwd); err != nil {
+	if err := cmp.Or(checkPath("cwd", r.Cwd), checkKey(r.IdempotencyKey)); err != nil {
 		return 0, err
 	}
 	for name := range r.Env {

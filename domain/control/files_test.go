@@ -43,7 +43,7 @@ func TestSync(t *testing.T) {
 	id := start(t, h, control.StartRequest{})
 	data := archive(t, map[string]string{"a": "12345", "b": "678"})
 	put, err := h.Sync(t.Context(), h.Tenant.Caller, control.SyncRequest{Box: id, Dest: "app", Repo: "shop", Archive: bytes.NewReader(data)})
-	if err != nil || put != (control.Put{Files: 2, Bytes: 8}) {
+	if err != nil || put != (control.SyncResult{Put: control.Put{Files: 2, Bytes: 8}}) {
 		t.Fatalf("put %+v, %v", put, err)
 	}
 	if got, ok := h.Guests.Archive(id, "app"); !ok || !bytes.Equal(got, data) {
@@ -74,7 +74,10 @@ func TestLongPaths(t *testing.T) {
 			_, err := h.Sync(t.Context(), h.Tenant.Caller, control.SyncRequest{Box: id, Repo: long, Archive: strings.NewReader("")})
 			return err
 		},
-		"path": func() error { _, err := h.Get(t.Context(), h.Tenant.Caller, id, long); return err },
+		"path": func() error {
+			_, err := h.Get(t.Context(), h.Tenant.Caller, control.GetRequest{Box: id, Path: long})
+			return err
+		},
 	} {
 		refused(t, do(), fault.Invalid, what+" has at most 4096 bytes")
 	}
@@ -129,7 +132,7 @@ func TestGet(t *testing.T) {
 	h.Guests.PutFile(id, "out/report.txt", controltest.File{Content: []byte("first")})
 	h.Guests.PutFile(id, "out", controltest.File{Content: []byte("a tar.gz"), Archive: true})
 	h.Guests.PutFile(id, ".", controltest.File{Content: []byte("all"), Archive: true})
-	d, err := h.Get(t.Context(), h.Tenant.Caller, id, "out/report.txt")
+	d, err := h.Get(t.Context(), h.Tenant.Caller, control.GetRequest{Box: id, Path: "out/report.txt"})
 	if err != nil || d.Bytes != 5 || d.Archive || !d.ExpiresAt.Equal(h.Clock.Now().Add(time.Hour)) {
 		t.Fatalf("download %+v, %v", d, err)
 	}
@@ -156,7 +159,7 @@ func TestNamesOfDownloads(t *testing.T) {
 	id := start(t, h, control.StartRequest{})
 	for name, want := range map[string]string{"out": "out.tar.gz", ".": "work.tar.gz", "a/b": "b.tar.gz", "a/c.tar.gz": "c.tar.gz"} {
 		h.Guests.PutFile(id, name, controltest.File{Content: []byte("x"), Archive: true})
-		d, err := h.Get(t.Context(), h.Tenant.Caller, id, name)
+		d, err := h.Get(t.Context(), h.Tenant.Caller, control.GetRequest{Box: id, Path: name})
 		if err != nil || !d.Archive {
 			t.Fatalf("%s: %+v, %v", name, d, err)
 		}
@@ -169,11 +172,11 @@ func TestNamesOfDownloads(t *testing.T) {
 func TestGetRefuses(t *testing.T) {
 	h := open(t)
 	id := start(t, h, control.StartRequest{})
-	_, err := h.Get(t.Context(), h.Tenant.Caller, id, "nope")
+	_, err := h.Get(t.Context(), h.Tenant.Caller, control.GetRequest{Box: id, Path: "nope"})
 	refused(t, err, fault.NotFound, `"nope"`)
 	h.Guests.PutFile(id, "a", controltest.File{Content: []byte("x")})
 	h.Blobs.Fail(errors.New("the disk is full"))
-	_, err = h.Get(t.Context(), h.Tenant.Caller, id, "a")
+	_, err = h.Get(t.Context(), h.Tenant.Caller, control.GetRequest{Box: id, Path: "a"})
 	refused(t, err, fault.Unavailable, "could not be copied")
 	if strings.Contains(fault.Sentence(err), "disk") {
 		t.Errorf("the sentence tells of our disk: %v", err)

@@ -42,7 +42,7 @@ func TestEveryCallThatNeedsTheBoxWakesIt(t *testing.T) {
 		},
 		"get": func(h *controltest.Harness, id box.ID) error {
 			h.Guests.PutFile(id, "f", controltest.File{Content: []byte("x")})
-			_, err := h.Get(t.Context(), h.Tenant.Caller, id, "f")
+			_, err := h.Get(t.Context(), h.Tenant.Caller, control.GetRequest{Box: id, Path: "f"})
 			return err
 		},
 		"wire": func(h *controltest.Harness, id box.ID) error {

@@ -89,7 +89,7 @@ func TestRefusedLinksOpenNothing(t *testing.T) {
 	h := open(t)
 	id := start(t, h, control.StartRequest{})
 	h.Guests.PutFile(id, "a", controltest.File{Content: []byte("x")})
-	d, err := h.Get(t.Context(), h.Tenant.Caller, id, "a")
+	d, err := h.Get(t.Context(), h.Tenant.Caller, control.GetRequest{Box: id, Path: "a"})
 	if err != nil {
 		t.Fatal(err)
 	}

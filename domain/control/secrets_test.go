@@ -51,10 +51,10 @@ func TestValuesOfSecretsAreNowhere(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.Guests.PutFile(id, text, controltest.File{Content: []byte("x")})
-	if _, err := h.Get(ctx, who, id, text); err != nil {
+	if _, err := h.Get(ctx, who, control.GetRequest{Box: id, Path: text}); err != nil {
 		t.Fatal(err)
 	}
-	_, err := h.Get(ctx, who, id, "other "+text)
+	_, err := h.Get(ctx, who, control.GetRequest{Box: id, Path: "other " + text})
 	told(err)
 	for _, failure := range []error{
 		fault.New(fault.Invalid, "there is no directory %s", text), fault.New(fault.OutcomeUnknown, "lost after %s", text),

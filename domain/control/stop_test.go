@@ -90,7 +90,7 @@ func TestNothingIsWrittenAfterTheEnd(t *testing.T) {
 	for what, do := range map[string]func() error{
 		"exec": func() error { _, err := h.Exec(ctx, who, control.ExecRequest{Box: id, Cmd: "true"}); return err },
 		"sync": func() error { _, err := h.Sync(ctx, who, control.SyncRequest{Box: id}); return err },
-		"get":  func() error { _, err := h.Get(ctx, who, id, "a"); return err },
+		"get":  func() error { _, err := h.Get(ctx, who, control.GetRequest{Box: id, Path: "a"}); return err },
 		"wire": func() error { _, err := h.Wire(ctx, who, id, "web", box.ModeBox); return err },
 	} {
 		err := do()

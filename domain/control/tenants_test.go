@@ -63,7 +63,10 @@ func TestATenantLearnsNothingOfAnothersBox(t *testing.T) {
 			_, err := h.Sync(ctx, who, control.SyncRequest{Box: id, Archive: strings.NewReader("")})
 			return err
 		},
-		"get": func(ctx context.Context, id box.ID) error { _, err := h.Get(ctx, who, id, "a"); return err },
+		"get": func(ctx context.Context, id box.ID) error {
+			_, err := h.Get(ctx, who, control.GetRequest{Box: id, Path: "a"})
+			return err
+		},
 		"wire": func(ctx context.Context, id box.ID) error {
 			_, err := h.Wire(ctx, who, id, "web", box.ModeBox)
 			return err

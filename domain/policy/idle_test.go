@@ -58,7 +58,7 @@ func TestEveryCallMovesTheDeadline(t *testing.T) {
 		},
 		"get": func(h *controltest.Harness, id box.ID) error {
 			h.Guests.PutFile(id, "f", controltest.File{Content: []byte("x")})
-			_, err := h.Get(t.Context(), h.Tenant.Caller, id, "f")
+			_, err := h.Get(t.Context(), h.Tenant.Caller, control.GetRequest{Box: id, Path: "f"})
 			return err
 		},
 	} {
