@@ -12,6 +12,8 @@ import (
 	"syscall"
 
 	"parallelsandbox/hypervisor/boxd"
+	"parallelsandbox/hypervisor/boxd/display"
+	"parallelsandbox/hypervisor/boxd/process"
 )
 
 func main() {
@@ -25,6 +27,7 @@ func main() {
 	ctx, stop := lifetime()
 	defer stop()
 	agent, err := boxd.New(boxd.Options{
+		Display:   screen(),
 		WorkDir:   *work,
 		Init:      os.Getpid() == 1,
 		HostsFile: *hosts,
@@ -47,6 +50,16 @@ func main() {
 	if err := agent.Run(ctx); err != nil {
 		log.Fatal(err)
 	}
+}
+
+// screen is the display of a box whose image has one. Outside of a box there is none: it
+// would be the one of this machine.
+func screen() func(*process.Table) (boxd.Display, error) {
+	at, ok := display.Found()
+	if !ok || os.Getpid() != 1 {
+		return nil
+	}
+	return func(procs *process.Table) (boxd.Display, error) { return display.New(at, procs) }
 }
 
 // lifetime ends with the usual signals, except in a box: there its end is the host's to

@@ -114,6 +114,12 @@ func (a *Agent) kill(w http.ResponseWriter, r *http.Request) {
 // endAll ends what boxd runs, or as PID 1 every process of the box.
 func (a *Agent) endAll(grace time.Duration) {
 	if a.opts.Init {
+		a.mu.Lock()
+		darken := a.darken
+		a.mu.Unlock()
+		if darken != nil {
+			darken() // else it comes back
+		}
 		_ = syscall.Kill(-1, syscall.SIGTERM)
 		for end := time.Now().Add(grace); process.Count() > 1 && time.Now().Before(end); {
 			time.Sleep(10 * time.Millisecond)

@@ -7,7 +7,7 @@
 //
 // Read this file, then dial.go, server.go and one file for each operation. The parts
 // under it stand alone: process (children), workdir (files), wiring (services), clip
-// (long output), protocol (what both ends know).
+// (long output), protocol (what both ends know); display is the screen that real boxes have.
 package boxd
 
 import (
@@ -42,6 +42,9 @@ type Options struct {
 	NamePort int
 	Shell    string // default /bin/bash
 	Limits   protocol.PutLimits
+	// Display makes the screen of the box, whose programs it starts from a table; nil where
+	// the image has none.
+	Display func(*process.Table) (Display, error)
 }
 
 // Agent is one boxd.
@@ -50,6 +53,7 @@ type Agent struct {
 	work    *workdir.Dir
 	procs   *process.Table
 	wires   *wiring.Table
+	display Display // nil without one
 	started time.Time
 	boot    string // tells the markers of this boxd from those of any other
 	null    *os.File
@@ -61,7 +65,8 @@ type Agent struct {
 	config protocol.Config
 	runs   int64
 	jobs   []*job
-	line   *Dialer // nil until Run
+	line   *Dialer            // nil until Run
+	darken context.CancelFunc // ends the display; nil until Run, and without one
 }
 
 // New prepares an agent; Run starts it.
@@ -89,7 +94,7 @@ func New(o Options) (*Agent, error) {
 	if err != nil {
 		return nil, fmt.Errorf("boxd: open an empty input: %w", err)
 	}
-	return &Agent{
+	a := &Agent{
 		opts:    o,
 		work:    work,
 		procs:   process.NewTable(o.Init),
@@ -98,7 +103,14 @@ func New(o Options) (*Agent, error) {
 		boot:    newID(),
 		null:    null,
 		bufs:    sync.Pool{New: func() any { b := make([]byte, bufSize); return &b }},
-	}, nil
+	}
+	if o.Display != nil {
+		if a.display, err = o.Display(a.procs); err != nil {
+			a.Close()
+			return nil, err
+		}
+	}
+	return a, nil
 }
 
 // allowTracing lets debuggers of the box attach to its other processes, which lack the
@@ -108,9 +120,19 @@ func allowTracing() {
 	_ = os.WriteFile("/proc/sys/kernel/yama/ptrace_scope", []byte("0"), 0)
 }
 
-// Run serves the host until ctx ends. A lost connection is dialled again; foreground
-// commands of that connection are ended, everything else lives on.
+// Run serves the host until ctx ends, and keeps the display up. A lost connection is dialled
+// again; foreground commands of that connection are ended, everything else lives on.
 func (a *Agent) Run(ctx context.Context) error {
+	if a.display != nil {
+		var up sync.WaitGroup
+		defer up.Wait()
+		ctx, stop := context.WithCancel(ctx)
+		defer stop()
+		a.mu.Lock()
+		a.darken = stop
+		a.mu.Unlock()
+		up.Go(func() { a.display.Run(ctx) })
+	}
 	l := NewDialer(ctx, a.opts.Dial)
 	a.mu.Lock()
 	a.line = l

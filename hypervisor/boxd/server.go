@@ -27,11 +27,24 @@ func (a *Agent) routes() http.Handler {
 	m.HandleFunc("GET "+protocol.PathFiles, a.get)
 	m.HandleFunc("POST "+protocol.PathDial, a.tunnel)
 	m.HandleFunc("POST "+protocol.PathShutdown, a.shutdown)
+	m.HandleFunc("POST "+protocol.PathDisplay, a.screen(a.watch))
+	m.HandleFunc("POST "+protocol.PathPage, a.screen(a.page))
+	m.HandleFunc("POST "+protocol.PathFilm, a.screen(a.record))
+	m.HandleFunc("GET "+protocol.PathFilm, a.screen(a.finish))
+	m.HandleFunc("DELETE "+protocol.PathFilm, a.screen(a.discard))
 	return m
 }
 
-func (a *Agent) health(w http.ResponseWriter, _ *http.Request) {
-	answer(w, a.healthNow())
+func (a *Agent) health(w http.ResponseWriter, r *http.Request) {
+	wait, err := number(r, protocol.ParamWait)
+	if err != nil {
+		refuse(w, err)
+		return
+	}
+	display := a.displayNow(r.Context(), time.Duration(wait)*time.Millisecond)
+	h := a.healthNow()
+	h.Display = display
+	answer(w, h)
 }
 
 func (a *Agent) healthNow() protocol.Health {

@@ -27,23 +27,7 @@ func (a *Agent) tunnel(w http.ResponseWriter, r *http.Request) {
 		refuse(w, err)
 		return
 	}
-	defer c.Close()
-	rc := http.NewResponseController(w)
-	if rc.Flush() != nil { // tells the host that it is connected
-		return
-	}
-	stop := context.AfterFunc(r.Context(), func() { c.Close() })
-	defer stop()
-	go func() {
-		if _, err := io.CopyBuffer(onlyWriter{c}, r.Body, make([]byte, bufSize)); err == nil {
-			_ = c.CloseWrite()
-		} else {
-			c.Close()
-		}
-	}()
-	if err := a.pour(w, rc, c); err != nil {
-		panic(http.ErrAbortHandler) // the host must not take a cut for an end
-	}
+	a.join(w, r, c)
 }
 
 // onlyWriter keeps io.Copy from handing the copying to the kernel, which an HTTP/2 body

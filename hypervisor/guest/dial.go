@@ -18,6 +18,11 @@ import (
 // connecting only. Nothing listening there is ErrRefused. The connection has deadlines and
 // CloseWrite; a cut link is ErrLost on Read, never io.EOF.
 func (c *Client) Dial(ctx context.Context, port int) (net.Conn, error) {
+	return c.tunnel(ctx, protocol.PathDial, url.Values{protocol.ParamPort: {strconv.Itoa(port)}}, boxAddr(port))
+}
+
+// tunnel joins us to something that listens in the box.
+func (c *Client) tunnel(ctx context.Context, path string, query url.Values, addr net.Addr) (net.Conn, error) {
 	// Two pipes of the standard library give deadlines and half-closing for the price of
 	// one copy each way.
 	var up net.Conn
@@ -28,8 +33,8 @@ func (c *Client) Dial(ctx context.Context, port int) (net.Conn, error) {
 	}
 	k, err := c.begin(ctx, order{
 		method:   http.MethodPost,
-		path:     protocol.PathDial,
-		query:    url.Values{protocol.ParamPort: {strconv.Itoa(port)}},
+		path:     path,
+		query:    query,
 		body:     open,
 		lasting:  true,
 		patience: silences * c.beat,
@@ -39,16 +44,16 @@ func (c *Client) Dial(ctx context.Context, port int) (net.Conn, error) {
 	}
 	k.caller = k.ctx // whoever dialled is done with its part
 	down, downFar := net.Pipe()
-	t := &tunnel{call: k, up: up, down: down, addr: boxAddr(port)}
+	t := &tunnel{call: k, up: up, down: down, addr: addr}
 	go t.pump(downFar)
 	return t, nil
 }
 
-// tunnel is a TCP connection of the box seen from the host.
+// tunnel is a connection of the box seen from the host.
 type tunnel struct {
 	call     *call
 	up, down net.Conn
-	addr     boxAddr
+	addr     net.Addr
 
 	mu  sync.Mutex
 	err error // how the stream broke

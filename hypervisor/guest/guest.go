@@ -4,8 +4,8 @@
 // beyond what the protocol says. Above all, a call never reports a success that the box
 // did not report in full.
 //
-// Read this file, then link.go for how the one connection is kept, then exec.go, files.go
-// and dial.go for the calls, and output.go for turning raw output into text.
+// Read this file, then link.go for how the one connection is kept, then exec.go, files.go,
+// dial.go and display.go for the calls, and output.go for turning raw output into text.
 package guest
 
 import (

@@ -196,14 +196,14 @@ func (w *world) begin(p *place) error {
 		Live:    here, Log: quiet, Now: clock, NewID: w.id,
 	})
 	l.slots = &policy.Slots{Ledger: l.ledger, Tenants: tenants, Boxes: boxes, Open: w.bug.slots(w.openSlots), Log: quiet, Now: clock, NewID: w.id}
-	l.idle = &policy.Idle{Boxes: boxes, Live: here, Active: l.use.Active, Forget: l.use.Forget, Log: quiet, Now: clock, NewID: w.id}
+	l.idle = &policy.Idle{Boxes: boxes, Live: here, Active: l.use.Active, Forget: l.use.Forget, EndRecording: l.use.EndRecording, Log: quiet, Now: clock, NewID: w.id}
 	credits, prices := decider.NewRepository(l.ledger, w.codec, credit.Decider, 8), decider.NewRepository(l.ledger, w.codec, pricing.Decider, 1)
 	l.use.Credits, l.use.Prices = credits, prices
 	books := controltest.NewOracle(w.led, w.codec)
 	l.meter = &policy.Meter{
 		Credits: credits, Prices: prices, Tenants: tenants, Boxes: boxes, Unsettled: books.Unsettled, Accounts: books.Accounts, Log: quiet, Now: clock, NewID: w.id,
 	}
-	l.freeze = &policy.Freeze{After: freezeAfter, Boxes: boxes, Live: here, Active: l.use.Active, Log: quiet, Now: clock, NewID: w.id}
+	l.freeze = &policy.Freeze{After: freezeAfter, Boxes: boxes, Live: here, Active: l.use.Active, EndRecording: l.use.EndRecording, Log: quiet, Now: clock, NewID: w.id}
 	l.spares = &policy.Spares{
 		Want: wantedSpares, Host: string(p.id), Image: "base", Boxes: boxes, Hosts: hosts,
 		Pool: func(context.Context) (warming, waiting []box.ID, err error) { return w.pool(p.id) }, Log: quiet, Now: clock, NewID: w.id,

@@ -6,7 +6,7 @@
 // HTTP client. Everything the host reads may have been written by a hostile box, so every
 // length here is bounded.
 //
-// Read this file, then exec.go and files.go for the bodies, then frame.go.
+// Read this file, then exec.go, files.go and display.go for the bodies, then frame.go.
 package protocol
 
 import "fmt"
@@ -71,6 +71,8 @@ type Health struct {
 	// Warnings are things that do not work as asked though nothing failed: for example
 	// that http://<name> without a port is not served because port 80 is taken.
 	Warnings []string `json:"warnings,omitempty"`
+	// Display is nil where the image of the box has none.
+	Display *Display `json:"display,omitempty"`
 }
 
 // Mode says where a service of the wiring table is.
