@@ -16,6 +16,8 @@ type execInput struct {
 	Background bool              `json:"background"`
 	Env        map[string]string `json:"env"`
 	Note       string            `json:"note"`
+
+	IdempotencyKey string `json:"idempotencyKey"`
 }
 
 type execResult struct {
@@ -30,7 +32,22 @@ type execResult struct {
 	Kept       *execKept `json:"kept,omitempty"`
 	DurationMs int64     `json:"durationMs"`
 	Step       int       `json:"step"`
+
+	IdempotencyKey string      `json:"idempotencyKey,omitempty"`
+	Repeated       bool        `json:"repeated,omitempty"`
+	OutputLost     *outputLost `json:"outputLost,omitempty"`
 }
+
+// outputLost is what is known of an output that is not kept any more.
+type outputLost struct {
+	Why         string `json:"why"`
+	StdoutBytes int64  `json:"stdoutBytes"`
+	StderrBytes int64  `json:"stderrBytes"`
+	SHA256      string `json:"sha256,omitempty"`
+}
+
+const whyOutputLost = "the command ran when this idempotencyKey was first used, and its output is no longer kept; exitCode and the sizes are from the record. " +
+	"To see the output run the command again under a new key, if it may run again"
 
 type execKept struct {
 	Stdout keptBytes `json:"stdout"`
@@ -55,7 +72,7 @@ func (d *Door) exec() tool {
 			"stdin is empty. stdout and stderr come apart; of each the first and last part are kept up to " + fmt.Sprint(control.OutputLimit>>20) + " MiB, and truncated says when something is missing. " +
 			"At timeoutSec the whole process tree is killed and what was printed until then is returned with timedOut. " +
 			"For servers and watchers use background: it returns bgId at once, and the output goes to the file logPath, which a later command can read. " +
-			"Calls on one box run side by side. Every command is recorded with its note.",
+			"Calls on one box run side by side. Give an idempotencyKey with a command that must not run twice. Every command is recorded with its note.",
 		in: object(props{
 			"id!":        boxID(),
 			"cmd!":       str("Command for bash -c.").with("minLength", 1),
@@ -64,38 +81,53 @@ func (d *Door) exec() tool {
 			"background": boolean("Leave the command running and return at once."),
 			"env":        dictOf(schema{"type": "string"}, "Environment variables for this command. Values are not recorded."),
 			"note":       note("What the command is for, for people. It is recorded."),
+			"idempotencyKey": idempotencyKey("the command is not run again: you wait for it while it runs, and for an hour after that get the same answer. " +
+				"Later, or after a restart of the service, you get how it ended without its output"),
 		}),
 		out: object(props{
-			"stdout!":     str("What it wrote to stdout. Bytes that are not UTF-8 are replaced."),
-			"stderr!":     str("What it wrote to stderr."),
-			"exitCode!":   schema{"type": []string{"integer", "null"}, "description": "null for a background command."},
-			"bgId":        str("Id of a background command."),
-			"logPath":     str("File in the box that a background command's output goes to."),
-			"timedOut!":   boolean("It was killed at timeoutSec."),
-			"cancelled":   boolean("It was killed because the call was cancelled."),
-			"truncated!":  boolean("Output was over the limit; kept tells what is here."),
-			"kept":        object(props{"stdout!": kept, "stderr!": kept}).open().described("Which bytes of a truncated output are in the answer."),
-			"durationMs!": integer("How long it ran, in milliseconds."),
-			"step!":       integer("Number of this step in the history of the box."),
+			"stdout!":        str("What it wrote to stdout. Bytes that are not UTF-8 are replaced."),
+			"stderr!":        str("What it wrote to stderr."),
+			"exitCode!":      schema{"type": []string{"integer", "null"}, "description": "null for a background command."},
+			"bgId":           str("Id of a background command."),
+			"logPath":        str("File in the box that a background command's output goes to."),
+			"timedOut!":      boolean("It was killed at timeoutSec."),
+			"cancelled":      boolean("It was killed because the call was cancelled."),
+			"truncated!":     boolean("Output was over the limit; kept tells what is here."),
+			"kept":           object(props{"stdout!": kept, "stderr!": kept}).open().described("Which bytes of a truncated output are in the answer."),
+			"durationMs!":    integer("How long it ran, in milliseconds."),
+			"step!":          integer("Number of this step in the history of the box."),
+			"idempotencyKey": keyEcho(),
+			"repeated":       boolean("The command was not run now: this is what it led to when the key was first used."),
+			"outputLost": object(props{
+				"why!":         str("What that means."),
+				"stdoutBytes!": integer("Bytes it wrote to stdout."),
+				"stderrBytes!": integer("Bytes it wrote to stderr."),
+				"sha256":       str("SHA-256 of the stdout that was kept, a zero byte and the stderr that was kept, in hexadecimal."),
+			}).open().described("stdout and stderr are empty because they are no longer kept."),
 		}).open(),
 		hints: hints{destructive: true, openWorld: true},
 	}, func(ctx context.Context, who control.Caller, in execInput) (any, error) {
 		r, err := d.cfg.Service.Exec(ctx, who, control.ExecRequest{
 			Box: in.ID, Cmd: in.Cmd, Cwd: in.Cwd, TimeoutSec: in.TimeoutSec, Background: in.Background, Env: in.Env, Note: in.Note,
+			IdempotencyKey: in.IdempotencyKey,
 		})
 		if err != nil {
 			return nil, err
 		}
-		return execResultOf(r, in.Background), nil
+		return execResultOf(r, in), nil
 	})
 }
 
-func execResultOf(r control.ExecResult, background bool) execResult {
+func execResultOf(r control.ExecResult, in execInput) execResult {
 	out := execResult{
 		Stdout: r.Stdout, Stderr: r.Stderr, BgID: r.BgID, LogPath: r.LogPath, TimedOut: r.TimedOut, Cancelled: r.Cancelled,
 		Truncated: r.Kept.Truncated, DurationMs: r.Duration.Milliseconds(), Step: r.Step,
+		IdempotencyKey: in.IdempotencyKey, Repeated: r.Repeated,
 	}
-	if !background {
+	if r.Forgotten && !in.Background {
+		out.OutputLost = &outputLost{whyOutputLost, r.StdoutBytes, r.StderrBytes, r.Digest}
+	}
+	if !in.Background {
 		out.ExitCode = &r.ExitCode
 	}
 	if k := r.Kept; k.Truncated {

@@ -50,7 +50,7 @@ var refusals = map[fault.Kind]struct {
 var (
 	errRestarting = fault.New(fault.Unavailable, "the service is being restarted; try again in a few seconds")
 	errCancelled  = fault.New(fault.OutcomeUnknown, "the call was cancelled before it was done; sandbox_status says what was done until then")
-	errCutOff     = fault.New(fault.OutcomeUnknown, "the service was restarted, or the connection was away for too long, so the answer of this call is lost; sandbox_status says what was done, look before repeating it")
+	errCutOff     = fault.New(fault.OutcomeUnknown, "the service was restarted, or the connection was away for too long, so the answer of this call is lost; sandbox_status says what was done, look before repeating it. A call that had an idempotencyKey can be repeated unchanged")
 )
 
 // fail turns an error of a tool into its result. There is no structuredContent: the

@@ -26,6 +26,7 @@ func (d *Door) sync() tool {
 			"commit":         str("Send the clean tree of this git commit, without changes that are not committed. The adapter looks it up."),
 			"alsoPaths":      array(str("File or directory under localPath."), "With commit: paths of the working tree to lay over it."),
 			"includeIgnored": boolean("Send everything under localPath, ignore rules or not."),
+			"idempotencyKey": idempotencyKey("what was sent already is not unpacked again: it is one step. Files that have changed meanwhile are sent"),
 		}),
 		// No output schema: the public adapter answers this tool itself, with text alone, and
 		// a client that has seen a schema refuses that.
@@ -36,6 +37,8 @@ func (d *Door) sync() tool {
 type getInput struct {
 	ID   box.ID `json:"id"`
 	Path string `json:"path"`
+
+	IdempotencyKey string `json:"idempotencyKey"`
 }
 
 type getResult struct {
@@ -43,6 +46,9 @@ type getResult struct {
 	Bytes     int64     `json:"bytes"`
 	Archive   bool      `json:"archive"`
 	ExpiresAt time.Time `json:"expiresAt"`
+
+	IdempotencyKey string `json:"idempotencyKey,omitempty"`
+	Repeated       bool   `json:"repeated,omitempty"`
 }
 
 func (d *Door) fetch() tool {
@@ -51,21 +57,26 @@ func (d *Door) fetch() tool {
 		text: "Copies a file or a directory under /work out of a box and returns a link to the copy, valid for one hour, also when the box has been stopped. " +
 			"A directory comes as tar.gz with the directory as its top entry. The link needs no API key: treat it as a secret.",
 		in: object(props{
-			"id!":   boxID(),
-			"path!": str("File or directory under /work.").with("minLength", 1),
+			"id!":            boxID(),
+			"path!":          str("File or directory under /work.").with("minLength", 1),
+			"idempotencyKey": idempotencyKey("for an hour you get a fresh link to the same copy, which is one step"),
 		}),
 		out: object(props{
-			"url!":       str("Address of the copy."),
-			"bytes!":     integer("Its size."),
-			"archive!":   boolean("It is a tar.gz of a directory."),
-			"expiresAt!": str("When the address stops working.").with("format", "date-time"),
+			"url!":           str("Address of the copy."),
+			"bytes!":         integer("Its size."),
+			"archive!":       boolean("It is a tar.gz of a directory."),
+			"expiresAt!":     str("When the address stops working.").with("format", "date-time"),
+			"idempotencyKey": keyEcho(),
+			"repeated":       boolean("It was got when the key was first used; this is a fresh link to it."),
 		}).open(),
 		hints: hints{readOnly: true},
 	}, func(ctx context.Context, who control.Caller, in getInput) (any, error) {
-		got, err := d.cfg.Service.Get(ctx, who, control.GetRequest{Box: in.ID, Path: in.Path})
+		got, err := d.cfg.Service.Get(ctx, who, control.GetRequest{Box: in.ID, Path: in.Path, IdempotencyKey: in.IdempotencyKey})
 		if err != nil {
 			return nil, err
 		}
-		return getResult{URL: got.URL, Bytes: got.Bytes, Archive: got.Archive, ExpiresAt: got.ExpiresAt}, nil
+		return getResult{
+			URL: got.URL, Bytes: got.Bytes, Archive: got.Archive, ExpiresAt: got.ExpiresAt, IdempotencyKey: in.IdempotencyKey, Repeated: got.Repeated,
+		}, nil
 	})
 }

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rogpeppe/go-internal/txtar"
 	"github.com/santhosh-tekuri/jsonschema/v6"
@@ -27,7 +28,7 @@ var update = flag.Bool("update", false, "write the answers of this run into test
 // who asks: "other" is another tenant. "raw" is a whole JSON-RPC message. The others set
 // the stage: "guest" is the result of the next command, "fault KIND" its refusal, "file
 // PATH" a file in the box, "secret NAME" a secret, "wire-refuses" and "panic" what the box does, "lose" the end of the machine under
-// the box for a reason, "boot-fails" the reason the next one does not come up.
+// the box for a reason, "later" how long the clock goes on, "boot-fails" the reason the next one does not come up.
 // $box is the box started last.
 func TestTranscripts(t *testing.T) {
 	files, err := filepath.Glob("testdata/script/*.txtar")
@@ -169,6 +170,12 @@ func (p *player) stage(words []string, body string) {
 		if err := p.Worker.Lose(ctx, box.ID(p.box), body); err != nil {
 			p.t.Fatal(err)
 		}
+	case "later":
+		d, err := time.ParseDuration(body)
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		p.Clock.Advance(d)
 	case "boot-fails":
 		p.Worker.FailNextBoot(body)
 	default:

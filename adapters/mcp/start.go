@@ -12,6 +12,14 @@ func boxID() schema {
 	return str("Id of the box, from sandbox_start.").with("minLength", 1)
 }
 
+// idempotencyKey is the input that makes a repeat safe; then says what a repeat leads to.
+func idempotencyKey(then string) schema {
+	return str("Makes it safe to repeat this call when its answer was lost. Repeat it unchanged with the same key, and "+then+
+		". Use a new key, such as a random one, for every new call, also when it is for the same thing.").with("minLength", 1, "maxLength", control.MaxIdempotencyKey)
+}
+
+func keyEcho() schema { return str("The idempotencyKey of this call.") }
+
 func note(about string) schema { return str(about).with("maxLength", box.MaxText) }
 
 type startInput struct {

@@ -2,6 +2,7 @@ package rest
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"io"
@@ -133,6 +134,16 @@ func (q *query) time(name string) time.Time {
 		q.refuse("%s must be a time such as 2026-01-31T12:00:00Z", name)
 	}
 	return at.UTC()
+}
+
+// idempotencyKey reads the key of a call that may be repeated, which has two places for those
+// who can only write to one.
+func (q *query) idempotencyKey(r *http.Request) string {
+	key, header := q.Get("idempotencyKey"), r.Header.Get("Idempotency-Key")
+	if key != "" && header != "" && key != header {
+		q.refuse("the parameter idempotencyKey and the header Idempotency-Key differ; give one of them")
+	}
+	return cmp.Or(key, header)
 }
 
 // moment reads at: a revision, or a time.

@@ -17,12 +17,16 @@ type syncedBody struct {
 	OK    bool  `json:"ok"`
 	Files int   `json:"files"`
 	Bytes int64 `json:"bytes"`
+
+	IdempotencyKey string `json:"idempotencyKey,omitempty"`
+	Repeated       bool   `json:"repeated,omitempty"` // an earlier upload under the key wrote it; this one was not read
 }
 
 // sync streams a gzip tar into a box. What the body is, its own first bytes say: clients
 // label it in too many ways.
 func (s *server) sync(w http.ResponseWriter, r *http.Request, who control.Caller) error {
-	q := queryOf(r, "dest", "repo")
+	q := queryOf(r, "dest", "repo", "idempotencyKey")
+	key := q.idempotencyKey(r)
 	if q.err != nil {
 		return q.err
 	}
@@ -32,14 +36,14 @@ func (s *server) sync(w http.ResponseWriter, r *http.Request, who control.Caller
 	up := &upload{
 		body: bufio.NewReaderSize(&stalling{http.NewResponseController(w), r.Body, s.UploadStall}, 64<<10), limit: s.MaxUpload,
 	}
-	put, err := s.Control.Sync(r.Context(), who, control.SyncRequest{Box: boxOf(r), Dest: q.Get("dest"), Repo: q.Get("repo"), Archive: up})
+	put, err := s.Control.Sync(r.Context(), who, control.SyncRequest{Box: boxOf(r), Dest: q.Get("dest"), Repo: q.Get("repo"), Archive: up, IdempotencyKey: key})
 	if why := up.refused.Load(); why != nil {
 		return *why // the box only knows that its input broke off
 	}
 	if err != nil {
 		return err
 	}
-	return writeJSON(w, http.StatusOK, syncedBody{OK: true, Files: put.Files, Bytes: put.Bytes})
+	return writeJSON(w, http.StatusOK, syncedBody{OK: true, Files: put.Files, Bytes: put.Bytes, IdempotencyKey: key, Repeated: put.Repeated})
 }
 
 func tooLarge(limit int64) error {

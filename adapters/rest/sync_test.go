@@ -7,6 +7,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -17,10 +18,12 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"parallelsandbox/adapters/rest"
+	"parallelsandbox/domain/box"
 	"parallelsandbox/domain/control"
 	"parallelsandbox/domain/control/controltest"
 )
@@ -323,3 +326,65 @@ func (s seekable) Open(context.Context, string) (io.ReadCloser, int64, error) {
 }
 
 var _ control.Blobs = seekable{}
+
+// An upload that is sent again under its key, while the first one runs or later, is one step
+// and one usage event, and its body is not waited for.
+func TestAnUploadThatIsRepeatedUnderItsKey(t *testing.T) {
+	w := open(t, nil)
+	id := w.start()
+	path := "/v1/boxes/" + string(id) + "/sync?dest=d&idempotencyKey=k"
+	body, feed := io.Pipe()
+	var all sync.WaitGroup
+	answers := make(chan string, 10)
+	send := func(body io.Reader) {
+		all.Go(func() {
+			resp, text := w.do("POST", path, body)
+			if resp.StatusCode != 200 {
+				t.Errorf("%d %s", resp.StatusCode, text)
+			}
+			answers <- text
+		})
+	}
+	content := archive(t, []string{"a=1", "b=2"})
+	send(body)
+	if _, err := feed.Write(content[:1]); err != nil { // the first upload is being read
+		t.Fatal(err)
+	}
+	for range 3 {
+		send(bytes.NewReader(content))
+	}
+	if _, err := feed.Write(content[1:]); err != nil {
+		t.Fatal(err)
+	}
+	feed.Close()
+	all.Wait()
+	send(bytes.NewReader(content))
+	all.Wait()
+	close(answers)
+	repeated := 0
+	for text := range answers {
+		var got struct {
+			Files          int
+			IdempotencyKey string
+			Repeated       bool
+		}
+		if err := json.Unmarshal([]byte(text), &got); err != nil || got.Files != 2 || got.IdempotencyKey != "k" {
+			t.Errorf("answered %s", text)
+		}
+		if got.Repeated {
+			repeated++
+		}
+	}
+	if repeated != 4 {
+		t.Errorf("%d of 5 were repeats", repeated)
+	}
+	steps := 0
+	for _, e := range w.Events(t, id) {
+		if _, ok := e.(box.Synced); ok {
+			steps++
+		}
+	}
+	if steps != 1 {
+		t.Errorf("%d uploads are on the ledger", steps)
+	}
+}
