@@ -1,34 +1,53 @@
 package app
 
 import (
-	"fmt"
+	"net/http"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"parallelsandbox/domain/box"
 	"parallelsandbox/domain/control"
 )
 
-// view is the page of a box, in words.
-type view struct {
-	Title       string
-	ID          box.ID
-	Note        string
-	Phase       box.Phase
-	State       string // what the phase means
-	Why         string
-	Health      string // empty when all is well
-	Live        bool   // it will change by itself, so the page reloads
-	Facts       []fact
-	External    string
-	Services    []service
-	Steps       []step // newest first
-	Earlier     int    // steps before those shown
-	SceneOpen   bool   // whether scene links lead anywhere now
-	GeneratedAt string
+// boxView is the page of a box.
+type boxView struct {
+	*visit
+	ID         box.ID
+	Name       string
+	Note       string
+	State      tag
+	Meaning    string
+	Why        string
+	Warning    string
+	Unwell     string
+	Over       bool
+	Frozen     bool
+	Facts      []fact
+	Users      []user
+	External   string
+	Services   []service
+	Steps      []step // newest first
+	Earlier    int    // steps before those shown
+	Recordings []recording
+	Custody    []custodyRow
+	Takeover   *takeoverRow // the one that is open
+	Mine       bool         // and this person holds it
+	Guest      bool         // the person came by a link and sees this box alone
+	HasScreen  bool
+	ScreenURL  string
+	Bundled    bool // what the screen needs was bundled
+	Timeline   *timeline
+	Notice     string
 }
 
-type fact struct{ Name, Value string }
+type fact struct {
+	Name, Value string
+	At          *stamp
+}
+
+type user struct{ Role, Name, Detail string }
 
 type service struct {
 	Name, Leads, URL string
@@ -41,146 +60,201 @@ type step struct {
 	Kind     string
 	Text     string
 	Note     string
-	Result   string
-	Bad      bool
-	Running  bool
+	Result   tag
+	Output   string
 	Duration string
-	At       string
-	Clock    string
+	At       stamp
+	By       string
 }
 
-func (a *app) viewOf(s control.Status) view {
-	st := s.State
-	v := view{
-		Title: st.Name, ID: st.ID, Note: st.Note, Phase: st.Phase, State: meaning(st.Phase), Why: st.Why, Live: !st.Phase.Terminal(),
-		External: st.ExternalBaseURL, SceneOpen: st.Phase == box.Running || st.Phase.Suspended(), GeneratedAt: stamp(a.Control.Now()),
+type recording struct {
+	At       stamp
+	Duration string
+	Size     string
+	URL      string
+	State    string
+	Running  bool
+	Lost     bool
+	Reason   string
+}
+
+// boxPage is for whoever is signed in and for whoever holds the keyboard. Somebody with
+// neither is asked who they are first.
+func (a *App) boxPage(w http.ResponseWriter, r *http.Request, v *visit) error {
+	return a.plain(w, r, v, a.box)
+}
+
+// entitled finds the name in which a box is asked for: of the person who is signed in, or
+// of whoever holds the keyboard.
+func (a *App) entitled(r *http.Request, v *visit) (control.Caller, error) {
+	if token := a.cookie(r, seatCookie); token != "" {
+		seat, who, err := a.Control.SeatOf(r.Context(), boxOf(r), token)
+		if err == nil && (v.Session == nil || v.Session.Tenant == who.Tenant) {
+			v.Seat = &seat
+			if v.Session == nil {
+				return who, nil
+			}
+		}
 	}
-	if v.Title == "" {
-		v.Title = "Box " + string(st.ID[:min(6, len(st.ID))])
+	if v.Session == nil {
+		return control.Caller{}, errSignIn
+	}
+	return v.who, nil
+}
+
+func (a *App) box(r *http.Request, v *visit) (page, error) {
+	v.Seat = nil
+	who, err := a.entitled(r, v)
+	if err != nil {
+		return page{}, err
+	}
+	now, err := a.Control.Look(r.Context(), who, boxOf(r))
+	if err != nil {
+		return page{}, err
+	}
+	view := a.boxView(v, now)
+	view.Notice = notice(r, v)
+	if err := a.people(r, v, who, view); err != nil {
+		return page{}, err
+	}
+	if view.Timeline, err = a.timeline(r, v, who, now); err != nil {
+		return page{}, err
+	}
+	p := page{
+		Name: "box", Title: view.Name, Section: "boxes", Body: view, Live: "/boxes/" + string(view.ID) + "/live",
+		Regions: []string{"box.head", "box.seat", "box.body", "box.strip", "box.events"},
+	}
+	if view.HasScreen && view.Bundled && !view.Over {
+		p.Scripts = []string{"screen.js"}
+	}
+	return p, nil
+}
+
+func (a *App) boxView(v *visit, s control.Status) *boxView {
+	st := s.State
+	view := &boxView{
+		visit: v, ID: st.ID, Name: title(st.Name, st.ID), Note: st.Note, State: v.phase(st.Phase), Meaning: v.named("meaning", string(st.Phase)),
+		Why: st.Why, Warning: s.Warning, Over: st.Phase.Terminal(), Frozen: st.Phase.Suspended(), External: st.ExternalBaseURL,
+		Guest: v.Session == nil, HasScreen: a.Screen != nil, Bundled: a.assets.of("screen.js") != "", ScreenURL: "/boxes/" + string(st.ID) + "/screen",
 	}
 	if st.Phase == box.Running && !s.Health.OK {
-		v.Health = s.Health.Detail
+		view.Unwell = s.Health.Detail
 	}
-	v.Facts = a.facts(st)
+	view.Facts = v.facts(s)
+	open := st.Phase == box.Running || st.Phase.Suspended()
 	for i, x := range st.Services {
 		name := x.Name
 		if i == 0 {
 			name = "" // the first has the short address
 		}
-		leads := "this box"
-		if x.Mode == box.ModeExternal {
-			leads = st.ExternalBaseURL
+		row := service{Name: x.Name, Port: x.Port, External: x.Mode == box.ModeExternal, Leads: v.say("wiring.box")}
+		if row.External {
+			row.Leads = st.ExternalBaseURL
 		}
-		v.Services = append(v.Services, service{
-			Name: x.Name, Port: x.Port, Leads: leads, External: x.Mode == box.ModeExternal, URL: a.Control.Links.Scene(st.ID, name),
-		})
+		if open {
+			row.URL = a.Control.Links.Scene(st.ID, name)
+		}
+		view.Services = append(view.Services, row)
 	}
 	for _, x := range slices.Backward(s.Steps) {
-		v.Steps = append(v.Steps, stepOf(x))
+		view.Steps = append(view.Steps, v.step(x))
 	}
 	if len(s.Steps) > 0 {
-		v.Earlier = s.Steps[0].Step - 1
+		view.Earlier = s.Steps[0].Step - 1
 	}
-	return v
+	return view
 }
 
-func (a *app) facts(st box.State) []fact {
-	facts := []fact{{"Requested", stamp(st.RequestedAt)}}
-	add := func(name, value string) { facts = append(facts, fact{name, value}) }
+// people adds what persons have to do with the box: who is at the screen, what was recorded,
+// who held the keyboard when.
+func (a *App) people(r *http.Request, v *visit, who control.Caller, view *boxView) error {
+	all, err := a.Control.ListTakeovers(r.Context(), who, control.TakeoverQuery{Open: true, Limit: control.MaxPage})
+	if err != nil {
+		return err
+	}
+	for _, t := range all {
+		if t.Box != view.ID {
+			continue
+		}
+		row := v.takeover(t)
+		view.Takeover, view.Mine = &row, v.Seat != nil && v.Seat.Takeover == t.Takeover
+		if t.State == "held" {
+			view.Users = append(view.Users, user{Role: v.say("box.user.person"), Name: row.Person, Detail: row.Age})
+		}
+	}
+	films, err := a.Control.ListRecordings(r.Context(), who, view.ID)
+	if err != nil {
+		return err
+	}
+	for _, f := range films {
+		view.Recordings = append(view.Recordings, recording{
+			At: v.exact(f.StartedAt), Duration: v.span(time.Duration(f.DurationMs) * time.Millisecond), Size: size(f.Bytes), URL: f.URL,
+			State: v.named("film", f.State), Running: f.State == "running", Lost: f.State == "lost", Reason: f.Reason,
+		})
+	}
+	view.Custody, err = a.custody(r, v, who, view.ID)
+	return err
+}
+
+func (v *visit) facts(s control.Status) []fact {
+	st := s.State
+	var facts []fact
+	add := func(key, value string) { facts = append(facts, fact{Name: v.say(key), Value: value}) }
+	at := func(key string, t time.Time) {
+		moment := v.exact(t)
+		facts = append(facts, fact{Name: v.say(key), At: &moment})
+	}
+	if v.Session != nil {
+		add("fact.cost", credits(s.Spent.Credits)+" "+v.say("credits.unit")+" · "+dollars(s.Spent.Cost))
+	}
+	add("fact.time", v.span(time.Duration(s.Spent.Seconds)*time.Second))
+	at("fact.requested", st.RequestedAt)
 	if !st.ReadyAt.IsZero() {
-		add("Start took", span(st.ReadyAt.Sub(st.RequestedAt)))
+		add("fact.start", v.span(st.ReadyAt.Sub(st.RequestedAt))+" · "+v.named("from", st.StartedFrom))
 	}
 	switch {
 	case !st.EndedAt.IsZero():
-		add("Ended", stamp(st.EndedAt))
+		at("fact.ended", st.EndedAt)
 	case st.IdleTimeoutMin > 0:
-		add("Ends when idle for", span(time.Duration(st.IdleTimeoutMin)*time.Minute))
+		add("fact.idle", v.span(time.Duration(st.IdleTimeoutMin)*time.Minute))
 	}
-	add("Last activity", stamp(st.LastActivity))
-	add("Image", st.Image)
+	at("fact.activity", st.LastActivity)
+	add("fact.image", st.Image)
+	if len(st.Secrets) > 0 {
+		add("fact.secrets", strings.Join(st.Secrets, ", "))
+	}
 	return facts
 }
 
-func meaning(p box.Phase) string {
-	switch p {
-	case box.Starting:
-		return "The machine is being started."
-	case box.Running:
-		return "Commands can run."
-	case box.Suspending, box.Suspended:
-		return "Nobody called the box for a while, so its memory and files are kept on disk. The next call wakes it up."
-	case box.Resuming:
-		return "The box is being woken up for a call."
-	case box.ShuttingDown:
-		return "The box is being taken down."
-	case box.Ended:
-		return "The box has ended. What was in it is gone; what was done is kept below."
-	case box.Lost:
-		return "The machine under the box was lost, and all that was in it. What was done is kept below."
+func (v *visit) step(s control.Step) step {
+	kind := v.text["kind."+s.Kind]
+	if s.Kind != "exec" && kind == "" {
+		kind = s.Kind
 	}
-	return ""
-}
-
-func stepOf(s control.Step) step {
 	out := step{
-		Number: s.Step, Kind: s.Kind, Text: s.Text, Note: s.Note, At: stamp(s.At), Clock: s.At.UTC().Format("15:04:05"),
+		Number: s.Step, Kind: kind, Text: s.Text, Note: s.Note, At: v.when(s.At), Result: v.result(s), By: s.Agent,
 	}
 	if s.DurationMs > 0 {
-		out.Duration = span(time.Duration(s.DurationMs) * time.Millisecond)
+		out.Duration = v.span(time.Duration(s.DurationMs) * time.Millisecond)
 	}
-	out.Result, out.Bad, out.Running = result(s)
+	if s.Bytes > 0 {
+		out.Output = size(s.Bytes)
+	}
 	return out
 }
 
-func result(s control.Step) (text string, bad, running bool) {
-	switch box.Outcome(s.Outcome) {
-	case "running":
-		return "running", false, true
-	case box.Exited:
-		if s.ExitCode == nil {
-			return "ended", false, false
-		}
-		return fmt.Sprintf("exit %d", *s.ExitCode), *s.ExitCode != 0, false
-	case box.TimedOut:
-		return "timed out", true, false
-	case box.Cancelled:
-		return "cancelled", true, false
-	case box.Backgrounded:
-		return "in background", false, false
-	case box.Refused:
-		return "refused", true, false
-	case box.Unknown:
-		return "outcome unknown", true, false
+func (v *visit) result(s control.Step) tag {
+	switch outcome := box.Outcome(s.Outcome); {
+	case outcome == "running":
+		return tag{"wait", v.say("outcome.running")}
+	case outcome == box.Exited && s.ExitCode != nil && *s.ExitCode != 0:
+		return tag{"bad", v.say("outcome.exit", strconv.Itoa(*s.ExitCode))}
+	case outcome == box.Exited && s.ExitCode != nil:
+		return tag{"good", v.say("outcome.exit", "0")}
+	case outcome == box.Backgrounded:
+		return tag{"off", v.say("outcome.backgrounded")}
+	case outcome == box.TimedOut || outcome == box.Cancelled || outcome == box.Refused || outcome == box.Unknown:
+		return tag{"bad", v.named("outcome", s.Outcome)}
 	}
-	if s.Kind == "sync" || s.Kind == "get" {
-		return size(s.Bytes), false, false
-	}
-	return "done", false, false
-}
-
-func stamp(at time.Time) string { return at.UTC().Format("2006-01-02 15:04:05") + " UTC" }
-
-func size(n int64) string {
-	units := []string{"B", "KiB", "MiB", "GiB", "TiB"}
-	f, i := float64(n), 0
-	for ; f >= 1024 && i < len(units)-1; i++ {
-		f /= 1024
-	}
-	if i == 0 || f >= 100 {
-		return fmt.Sprintf("%.0f %s", f, units[i])
-	}
-	return fmt.Sprintf("%.1f %s", f, units[i])
-}
-
-// span rounds a duration to what a reader takes in.
-func span(d time.Duration) string {
-	switch {
-	case d < time.Second:
-		return fmt.Sprintf("%d ms", d.Milliseconds())
-	case d < time.Minute:
-		return fmt.Sprintf("%.1f s", d.Seconds())
-	case d < time.Hour:
-		return fmt.Sprintf("%d min %d s", int(d.Minutes()), int(d.Seconds())%60)
-	}
-	return fmt.Sprintf("%d h %d min", int(d.Hours()), int(d.Minutes())%60)
+	return tag{"off", v.say("outcome.done")}
 }

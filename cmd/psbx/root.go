@@ -34,7 +34,7 @@ func root() *cobra.Command {
 	f.StringVar(&c.Images, "images", "", "directory of the image cache (default <data>/images)")
 	f.String("log-format", "auto", "text, json, or auto: text on a terminal")
 	f.String("log-level", "info", "debug, info, warn or error")
-	cmd.AddCommand(serve(&c), showcase(&c), doctor(&c), key(&c), images(&c), boxes(&c), hosts(&c), ledgers(&c), credits(&c), prices(&c), usage(&c), benchmarks(&c))
+	cmd.AddCommand(serve(&c), showcase(&c), doctor(&c), key(&c), images(&c), boxes(&c), hosts(&c), ledgers(&c), credits(&c), prices(&c), usage(&c), benchmarks(&c), signin(&c))
 	return cmd
 }
 

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"parallelsandbox/adapters/app"
 	"parallelsandbox/cmd/internal/wire"
 )
 
@@ -25,6 +26,9 @@ func serve(c *wire.Config) *cobra.Command {
 				return err
 			}
 			welcome(out, run)
+			if err := enter(out, run, c); err != nil {
+				return err
+			}
 			<-cmd.Context().Done()
 			fmt.Fprintln(out, "Stopping. Boxes run on; the next start finds them.")
 			return run.Close()
@@ -36,6 +40,7 @@ func serve(c *wire.Config) *cobra.Command {
 	machineFlags(f, c)
 	f.StringVar(&c.ReclaimNotice, "reclaim-notice", "", "where the cloud announces that it takes this machine back: a file that appears, or a URL")
 	stripeFlags(f, c)
+	githubFlags(f, c)
 	clickhouseFlag(f, c)
 	f.DurationVar(&c.Keepalive, "keepalive", c.Keepalive, "longest silence of an answer that takes its time")
 	f.DurationVar(&c.StartWithin, "start-within", c.StartWithin, "a box that is not ready by then is given up")
@@ -50,6 +55,28 @@ func stripeFlags(f *pflag.FlagSet, c *wire.Config) {
 	f.StringSliceVar(&c.Stripe.Pro, "stripe-price-pro", nil, "price of Stripe that is the pro plan; after it, others that were")
 	f.StringSliceVar(&c.Stripe.Max, "stripe-price-max", nil, "price of Stripe that is the max plan; after it, others that were")
 	f.StringVar(&c.Stripe.URL, "stripe-url", "", "another server in the place of Stripe, for tests")
+}
+
+// githubFlags are how people sign in who do not run the machine.
+func githubFlags(f *pflag.FlagSet, c *wire.Config) {
+	f.StringVar(&c.GitHub.ClientID, "github-client-id", "", "client id of an OAuth app of GitHub; people sign in with it, each to a tenant of their own")
+	f.StringVar(&c.GitHub.ClientSecret, "github-client-secret", "", "its client secret; better as PSBX_GITHUB_CLIENT_SECRET")
+	f.StringSliceVar(&c.GitHub.Allow, "github-allow", nil, "logins that may sign in; everybody without it")
+	f.StringVar(&c.GitHub.URL, "github-url", "", "another server in the place of github.com")
+	f.StringVar(&c.GitHub.API, "github-api-url", "", "and in the place of api.github.com")
+}
+
+// enter prints a link for whoever runs the machine, where there is no other way in.
+func enter(w io.Writer, run *wire.Running, c *wire.Config) error {
+	if c.GitHub.ClientID != "" {
+		return nil
+	}
+	link, err := run.SignIn("operator")
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(w, "Open the app within %d minutes with this link, which works once; psbx signin prints another:\n\n  %s\n\n", int(app.CodeLife.Minutes()), link)
+	return nil
 }
 
 // welcome says where the doors are and, once, what to paste into an agent.

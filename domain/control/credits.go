@@ -210,3 +210,19 @@ func (s *Service) spent(ctx context.Context, id box.ID) (Spent, error) {
 	}
 	return sum, err
 }
+
+// Costs is what boxes of the caller have cost by now.
+func (s *Service) Costs(ctx context.Context, who Caller, ids []box.ID) (map[box.ID]Spent, error) {
+	all := make(map[box.ID]Spent, len(ids))
+	for _, id := range ids {
+		if _, err := s.own(ctx, who, id); err != nil {
+			return nil, err
+		}
+		sum, err := s.spent(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		all[id] = sum
+	}
+	return all, nil
+}

@@ -46,6 +46,7 @@ type Config struct {
 	ReclaimNotice string // file or URL where the cloud announces that it takes this machine back; empty for none
 
 	Stripe StripeConfig // how plans and credits are paid for
+	GitHub GitHubConfig // how people sign in to the app
 
 	Version     string // of this program
 	StartWithin time.Duration

@@ -2,6 +2,7 @@ package wire
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -10,7 +11,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
-	"parallelsandbox/adapters/app"
 	"parallelsandbox/adapters/edge"
 	"parallelsandbox/adapters/mcp"
 	"parallelsandbox/adapters/rest"
@@ -32,14 +32,19 @@ func doors(c Config, core *Core, d hypervisor.Driver) (http.Handler, func() erro
 		return nil, nil, err
 	}
 	api := rest.New(rest.Config{Control: core.Use, Billing: bills, Metrics: metrics, Log: logger(c.Log, "rest"), Ready: checks(core, d)})
-	pages := app.New(app.Config{Control: core.Use, MCPURL: c.addresses().mcp, Log: logger(c.Log, "app")})
+	pages, err := core.app(c, bills, nil)
+	if err != nil {
+		return nil, nil, err
+	}
 	mux := http.NewServeMux()
 	mux.Handle("/mcp", tools)
 	for _, path := range []string{"/v1/", "/healthz", "/readyz", "/metrics"} {
 		mux.Handle(path, api)
 	}
+	mux.Handle("/v1/auth/", pages)
 	mux.Handle("/", pages)
-	return edge.New(edge.Config{Control: core.Use, Log: logger(c.Log, "edge")}, mux), tools.Close, nil
+	done := func() error { return errors.Join(tools.Close(), pages.Close()) }
+	return edge.New(edge.Config{Control: core.Use, Log: logger(c.Log, "edge")}, mux), done, nil
 }
 
 // checks is what must work before requests should be sent here.
