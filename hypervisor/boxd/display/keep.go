@@ -102,7 +102,8 @@ func (s *Screen) startServer() (*tail, *os.File, *process.Process, error) {
 	p, err := s.start(out, []int{tell}, environment(), s.at.Server, Name, "-displayfd", "3",
 		"-geometry", fmt.Sprintf("%dx%d", protocol.DisplayWidth, protocol.DisplayHeight), "-depth", "24", "-dpi", "96",
 		"-rfbunixpath", s.at.Socket, "-rfbunixmode", "0600", "-rfbport", "-1", "-nolisten", "tcp",
-		"-SecurityTypes", "None", "-AlwaysShared", "-AcceptSetDesktopSize=0", "-MaxCutText", "1048576",
+		"-SecurityTypes", "None", "-BlacklistThreshold", "1000000000", // whoever only asks whether it is up is no intruder
+		"-AlwaysShared", "-AcceptSetDesktopSize=0", "-MaxCutText", "1048576",
 		"-desktop", "box", "-noreset", "-s", "0")
 	if err != nil {
 		ready.Close()

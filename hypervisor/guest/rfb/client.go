@@ -49,6 +49,7 @@ var errEnded = errors.New("rfb: the connection to the display has ended")
 // is the client's from then on, also when it fails.
 func NewClient(ctx context.Context, conn net.Conn) (*Client, error) {
 	c := &Client{conn: conn, in: bufio.NewReaderSize(conn, 256<<10), gone: make(chan struct{}), typing: make(chan struct{}, 1)}
+	c.clip.known, c.clip.asked = make(chan struct{}), make(chan struct{}, 1)
 	c.typing <- struct{}{}
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	err := c.introduce()

@@ -3,6 +3,7 @@ package rfb
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -149,14 +150,62 @@ func (h *Hand) Key(name string) error {
 	return h.c.send(out)
 }
 
-// Text types characters of any script.
+// LongestText bounds one text, in bytes.
+const LongestText = 256 << 10
+
+// Text types characters of any script. Lines and tabs are the keys Enter and Tab. A stretch
+// between them that no keyboard of Latin letters has is pasted as a whole: the clipboard of
+// the display holds it afterwards.
 func (h *Hand) Text(ctx context.Context, text string) error {
+	text = strings.ToValidUTF8(text, "")
+	if len(text) > LongestText {
+		return fmt.Errorf("rfb: a text of %d bytes is over %d", len(text), LongestText)
+	}
+	text = strings.ReplaceAll(text, "\r\n", "\n")
+	for text != "" {
+		n := strings.IndexAny(text, "\n\r\t")
+		if n == 0 {
+			r := rune(text[0])
+			text = text[1:]
+			if err := h.strike(ctx, symbolOf(r)); err != nil {
+				return err
+			}
+			continue
+		}
+		if n < 0 {
+			n = len(text)
+		}
+		if err := h.stretch(ctx, text[:n]); err != nil {
+			return err
+		}
+		text = text[n:]
+	}
+	return nil
+}
+
+// stretch types or pastes characters.
+func (h *Hand) stretch(ctx context.Context, text string) error {
 	for _, r := range text {
-		if err := h.c.send(appendKey(appendKey(nil, symbolOf(r), true), symbolOf(r), false)); err != nil {
+		if r > 0xff {
+			return h.paste(ctx, text)
+		}
+	}
+	for _, r := range text {
+		if r < ' ' || r >= 0x7f && r < 0xa0 {
+			continue // no key writes it
+		}
+		if err := h.strike(ctx, symbolOf(r)); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+func (h *Hand) strike(ctx context.Context, symbol uint32) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return h.c.send(appendKey(appendKey(nil, symbol, true), symbol, false))
 }
 
 // wait is a pause that ends early with ctx or the display.
