@@ -56,11 +56,13 @@ func (p *proxy) callTool(c *call, m jsonrpc.Message) jsonrpc.Message {
 func (p *proxy) callUpstream(ctx context.Context, c *call, m jsonrpc.Message, params toolParams) (jsonrpc.Message, error) {
 	limit := timeFor(params)
 	repeatable := p.repeatable(params)
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, tooLong(params.Name, limit, repeatable))
+	// What is repeated here under a key must not be begun anew without it by whoever is told that it failed.
+	harmless := repeatable && params.Name != "sandbox_start" && params.Name != "sandbox_exec"
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, p.tooLong(params, limit, harmless))
 	defer cancel()
 	answer, err := p.forward(ctx, c, m, repeatable)
-	if f, ok := errors.AsType[*upstream.Failure](err); ok && !f.NothingSent && !repeatable {
-		return answer, fault.New(fault.OutcomeUnknown, "%s: %s. %s", params.Name, f.Public, whatToCheck(params)).Because(f)
+	if f, ok := errors.AsType[*upstream.Failure](err); ok && !f.NothingSent && !harmless {
+		return answer, fault.New(fault.OutcomeUnknown, "%s: %s. %s", params.Name, f.Public, p.whatToCheck(params)).Because(f)
 	}
 	return answer, err
 }
@@ -88,11 +90,11 @@ func timeFor(params toolParams) time.Duration {
 	return max(callTime, time.Duration(min(a.TimeoutSec, 7*24*3600))*time.Second+callMargin)
 }
 
-func tooLong(name string, limit time.Duration, repeatable bool) error {
-	if repeatable {
-		return fault.New(fault.Timeout, "%s: no answer within %s; try again", name, limit)
+func (p *proxy) tooLong(params toolParams, limit time.Duration, harmless bool) error {
+	if harmless {
+		return fault.New(fault.Timeout, "%s: no answer within %s; try again", params.Name, limit)
 	}
-	return fault.New(fault.OutcomeUnknown, "%s: no answer within %s. Look at sandbox_status before you repeat it", name, limit)
+	return fault.New(fault.OutcomeUnknown, "%s: no answer within %s. %s", params.Name, limit, p.whatToCheck(params))
 }
 
 // reads are the tools that change nothing, whatever the server's list says about them.
@@ -113,21 +115,35 @@ func (p *proxy) repeatable(params toolParams) bool {
 		return a.Record == ""
 	case "sandbox_start":
 		return a.IdempotencyKey != ""
+	case "sandbox_exec":
+		return a.IdempotencyKey != "" && p.takesKey(params.Name) // one that does not know keys would run it again
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return reads[params.Name] || p.readOnly[params.Name]
 }
 
-// wantsKey reports whether the call is a sandbox_start without an idempotencyKey on a server that takes one.
-func (p *proxy) wantsKey(params toolParams) bool {
+// Takes reports whether the server has said that a tool of it has that input.
+func (p *proxy) Takes(tool, input string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return params.Name == "sandbox_start" && p.keyed && jsonrpc.Member(params.Arguments, "idempotencyKey") == nil
+	_, ok := p.inputs[tool][input]
+	return ok
+}
+
+func (p *proxy) takesKey(tool string) bool { return p.Takes(tool, "idempotencyKey") }
+
+// wantsKey reports whether the call needs a key of ours: a repeat of it would cost, and the agent gave none.
+func (p *proxy) wantsKey(params toolParams) bool {
+	switch params.Name {
+	case "sandbox_start", "sandbox_exec", "sandbox_get":
+		return p.takesKey(params.Name) && jsonrpc.Member(params.Arguments, "idempotencyKey") == nil
+	}
+	return false
 }
 
 // withKey puts a key of our own into the arguments and the params that hold them, so that a repeat after a broken
-// connection finds the same box instead of paying for a second.
+// connection finds the same box, command or copy instead of paying for a second.
 func withKey(arguments, params json.RawMessage) (json.RawMessage, json.RawMessage) {
 	keyed, err := jsonrpc.WithMember(arguments, "idempotencyKey", "mcp-"+transfer.Nonce())
 	if err != nil {
@@ -141,16 +157,27 @@ func withKey(arguments, params json.RawMessage) (json.RawMessage, json.RawMessag
 }
 
 // whatToCheck tells the agent how to find out whether its call was carried out.
-func whatToCheck(params toolParams) string {
+func (p *proxy) whatToCheck(params toolParams) string {
 	var a struct {
-		ID string `json:"id"`
+		ID             string `json:"id"`
+		IdempotencyKey string `json:"idempotencyKey"`
 	}
 	_ = json.Unmarshal(params.Arguments, &a) // without an id the sentence is general
 	box := fmt.Sprintf("box %q", a.ID)
+	again := ""
+	if a.IdempotencyKey != "" && p.takesKey(params.Name) {
+		again = fmt.Sprintf("call it again unchanged with idempotencyKey %q, which does not do it twice", a.IdempotencyKey)
+	}
 	switch params.Name {
 	case "sandbox_start":
+		if again != "" {
+			return "A box may have been started: " + again + "."
+		}
 		return "A box may have been started: look in the app before you start another, and give an idempotencyKey so that a repeat is safe."
 	case "sandbox_exec":
+		if again != "" {
+			return "The command may have run, or still run: " + again + ", or read the newest steps of sandbox_status of " + box + "."
+		}
 		return "The command may have run, or still run: read the newest steps of sandbox_status of " + box + " before you repeat it."
 	case "sandbox_takeover":
 		return "The person may still be asked: call sandbox_takeover of " + box + " again to go on waiting for the same takeover."

@@ -39,6 +39,11 @@ type fakeServer struct {
 	headers map[string]http.Header
 	seen    []string                                          // methods and paths, in order
 	keys    []string                                          // idempotency keys given to sandbox_start
+	asked   []string                                          // tool and key of every sandbox_exec and sandbox_get that had one
+	done    map[string]*mcp.CallToolResult                    // answers of sandbox_exec, by key
+	synced  map[string]bool                                   // keys of uploads that were unpacked
+	breaks  int                                               // downloads that are still to break off
+	unpacks int                                               // uploads that were unpacked
 	notices []mcp.JSONRPCNotification                         // from the agent
 	upload  func(w http.ResponseWriter, r *http.Request) bool // takes the place of the sync route where it returns true
 
@@ -50,6 +55,7 @@ type fakeServer struct {
 func newFakeServer(t *testing.T) *fakeServer {
 	f := &fakeServer{
 		t: t, work: t.TempDir(), headers: map[string]http.Header{},
+		done: map[string]*mcp.CallToolResult{}, synced: map[string]bool{},
 		entered: make(chan string, 100), release: make(chan struct{}), canceled: make(chan string, 100),
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -135,6 +141,13 @@ func (f *fakeServer) handler(life string) http.Handler {
 			http.Error(w, "a signed URL must not get the key", http.StatusTeapot)
 			return
 		}
+		f.mu.Lock()
+		f.breaks--
+		broken := f.breaks >= 0
+		f.mu.Unlock()
+		if broken {
+			panic(http.ErrAbortHandler)
+		}
 		f.sendFile(w, r.PathValue("name"))
 	})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -166,6 +179,14 @@ func (f *fakeServer) syncRoute(w http.ResponseWriter, r *http.Request) {
 		io.WriteString(w, `{"error":"there is no such box","code":"not_found"}`)
 		return
 	}
+	key := r.Header.Get("Idempotency-Key")
+	f.mu.Lock()
+	repeated := f.synced[key]
+	f.mu.Unlock()
+	if repeated {
+		io.WriteString(w, `{"ok":true,"repeated":true}`)
+		return
+	}
 	dest := filepath.Join(f.work, r.URL.Query().Get("dest"))
 	if err := os.MkdirAll(dest, 0o755); err != nil {
 		http.Error(w, err.Error(), 500)
@@ -177,6 +198,10 @@ func (f *fakeServer) syncRoute(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, string(out), 400)
 		return
 	}
+	f.mu.Lock()
+	f.unpacks++
+	f.synced[key] = key != ""
+	f.mu.Unlock()
 	io.WriteString(w, `{"ok":true}`)
 }
 
@@ -219,8 +244,11 @@ func (f *fakeServer) tools(s *server.MCPServer) {
 	s.AddTool(mcp.NewTool("sandbox_sync", mcp.WithString("id")), func(context.Context, mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		return mcp.NewToolResultError("over HTTP there is no disk to read"), nil
 	})
-	s.AddTool(mcp.NewTool("sandbox_exec", mcp.WithString("id"), mcp.WithString("cmd")), f.execTool)
-	s.AddTool(mcp.NewTool("sandbox_get", mcp.WithString("id"), mcp.WithString("path")), func(_ context.Context, r mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+	s.AddTool(mcp.NewTool("sandbox_exec", mcp.WithString("id"), mcp.WithString("cmd"), mcp.WithString("idempotencyKey")), f.keyed("sandbox_exec", f.execTool))
+	s.AddTool(mcp.NewTool("sandbox_get", mcp.WithString("id"), mcp.WithString("path"), mcp.WithString("idempotencyKey")), f.keyed("sandbox_get", func(_ context.Context, r mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		if _, ok := r.GetArguments()["note"]; ok {
+			return mcp.NewToolResultError(`{"error":"there is no input note","code":"invalid_argument","retryable":false}`), nil
+		}
 		name := strings.TrimPrefix(r.GetString("path", ""), "/work/")
 		info, err := os.Stat(filepath.Join(f.work, name))
 		if err != nil {
@@ -231,7 +259,7 @@ func (f *fakeServer) tools(s *server.MCPServer) {
 			suffix = ".dir"
 		}
 		return structured(map[string]any{"url": "http://" + f.addr + "/files/" + name + suffix, "bytes": info.Size(), "archive": info.IsDir()}), nil
-	})
+	}))
 	s.AddTool(mcp.NewTool("sandbox_status", mcp.WithString("id"), mcp.WithReadOnlyHintAnnotation(true)), func(_ context.Context, r mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		return structured(map[string]any{"id": r.GetString("id", ""), "state": "ready"}), nil
 	})
@@ -276,6 +304,28 @@ func (f *fakeServer) progress(ctx context.Context, s *server.MCPServer, r mcp.Ca
 	}
 	if err := s.SendNotificationToClient(ctx, "notifications/progress", map[string]any{"progressToken": r.Params.Meta.ProgressToken, "progress": i, "message": message}); err != nil {
 		f.t.Errorf("progress: %v", err)
+	}
+}
+
+// keyed answers a call under a key as it was answered the first time, and notes the key.
+func (f *fakeServer) keyed(tool string, do server.ToolHandlerFunc) server.ToolHandlerFunc {
+	return func(ctx context.Context, r mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		key := r.GetString("idempotencyKey", "")
+		if key == "" {
+			return do(ctx, r)
+		}
+		f.mu.Lock()
+		f.asked = append(f.asked, tool+" "+key)
+		before := f.done[tool+key]
+		f.mu.Unlock()
+		if before != nil {
+			return before, nil
+		}
+		result, err := do(ctx, r)
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.done[tool+key] = result
+		return result, err
 	}
 }
 

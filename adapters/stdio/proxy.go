@@ -33,12 +33,12 @@ type proxy struct {
 	calls    map[string]*call    // by the agent's request id
 	asked    map[string]question // what the server asks the agent, by the id it has here
 	askedSeq int
-	greeted  bool            // initialize is answered
-	ready    bool            // the agent said notifications/initialized
-	owed     bool            // the tools changed before the agent was ready to hear it
-	readOnly map[string]bool // tools the server declares so
-	keyed    bool            // the server's sandbox_start takes an idempotencyKey
-	sawSync  bool            // the server lists a sandbox_sync
+	greeted  bool              // initialize is answered
+	ready    bool              // the agent said notifications/initialized
+	owed     bool              // the tools changed before the agent was ready to hear it
+	readOnly map[string]bool   // tools the server declares so
+	inputs   map[string]inputs // of the server's tools, by their names
+	sawSync  bool              // the server lists a sandbox_sync
 }
 
 // call is a request of the agent that is not answered yet.

@@ -1,11 +1,13 @@
 package stdio
 
 import (
+	"fmt"
 	"io"
 	"net"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"parallelsandbox/adapters/stdio/upstream"
 	"parallelsandbox/domain/fault"
@@ -136,6 +138,51 @@ func TestAStartCutInTwoIsRepeatedUnderOneKey(t *testing.T) {
 	defer f.mu.Unlock()
 	if len(f.keys) != 2 || f.keys[0] == "" || f.keys[0] != f.keys[1] {
 		t.Errorf("keys %q", f.keys)
+	}
+}
+
+// Under a key, of the adapter's own where the agent gave none, a command that was cut in two
+// is asked for again: the server knows whether it ran.
+func TestACommandCutInTwoIsAskedForAgainUnderItsKey(t *testing.T) {
+	for _, own := range []string{"", "mine"} {
+		f, a := started(t, nil)
+		a.request("tools/list", nil)
+		arguments := map[string]string{"id": "box1", "cmd": "block"}
+		if own != "" {
+			arguments["idempotencyKey"] = own
+		}
+		_, answer := a.send("tools/call", toolCall("sandbox_exec", arguments))
+		f.waitFor(f.entered, "sandbox_exec")
+		f.stop()
+		f.start()
+		f.waitFor(f.entered, "sandbox_exec") // this server has forgotten what it ran
+		for range 2 {                        // the call before hangs there still
+			f.release <- struct{}{}
+		}
+		a.success(a.await(answer))
+		f.mu.Lock()
+		if len(f.asked) != 2 || f.asked[0] != f.asked[1] || own != "" && f.asked[0] != "sandbox_exec "+own {
+			t.Errorf("asked %q", f.asked)
+		}
+		f.mu.Unlock()
+	}
+}
+
+// When the server stays away, the agent is told the key to come back with.
+func TestACallThatIsGivenUpLeavesItsKey(t *testing.T) {
+	for tool, arguments := range map[string]map[string]any{"sandbox_exec": {"id": "box1", "cmd": "block"}, "sandbox_start": {"block": true}} {
+		f, a := started(t, func(c *Config) { c.Patience = 100 * time.Millisecond })
+		a.request("tools/list", nil)
+		_, answer := a.send("tools/call", toolCall(tool, arguments))
+		f.waitFor(f.entered, tool)
+		f.mu.Lock()
+		key := strings.TrimPrefix(strings.Join(append(f.asked, f.keys...), ""), tool+" ")
+		f.mu.Unlock()
+		f.stop()
+		b := a.failure(a.await(answer))
+		if b.Code != fault.OutcomeUnknown || b.Retryable || key == "" || !strings.Contains(b.Error, fmt.Sprintf("idempotencyKey %q", key)) {
+			t.Errorf("%s: %+v, key %s", tool, b, key)
+		}
 	}
 }
 

@@ -117,7 +117,7 @@ func newProxy(cfg Config, life context.Context, out *jsonrpc.LineWriter, log *sl
 	p := &proxy{
 		cfg: cfg, life: life, out: out, log: log,
 		stop: make(chan struct{}), broken: make(chan struct{}),
-		calls: map[string]*call{}, asked: map[string]question{}, readOnly: map[string]bool{},
+		calls: map[string]*call{}, asked: map[string]question{}, readOnly: map[string]bool{}, inputs: map[string]inputs{},
 	}
 	p.up = upstream.New(upstream.Config{
 		URL: cfg.MCPURL, Header: header, Transport: cfg.Transport, Log: log, Patience: cfg.Patience,

@@ -380,6 +380,59 @@ func TestASyncThatBreaksOffBeginsAgain(t *testing.T) {
 	sameTree(t, tree(t, filepath.Join(f.work, "repo")), tree(t, dir))
 }
 
+// A sync that is called again under its key is done once, comparison and all; files that have
+// changed since are sent.
+func TestASyncIsRepeatedUnderItsKey(t *testing.T) {
+	dir := t.TempDir()
+	put(t, dir, "a", "1")
+	put(t, dir, "b", "2")
+	f, a := started(t, func(c *Config) { c.Dir = dir })
+	a.request("tools/list", nil)
+	arguments := syncArgs(map[string]any{"idempotencyKey": "mine"})
+	first := a.call("sandbox_sync", arguments)
+	if first["sentFiles"] != 2.0 || first["repeated"] != nil || first["idempotencyKey"] != "mine" || f.unpacks != 2 { // the list of files, and the files
+		t.Fatalf("%v after %d uploads", first, f.unpacks)
+	}
+	put(t, f.work, "repo/a", "edited in the box") // which is after the call, so it stays
+	second := a.call("sandbox_sync", arguments)
+	if second["repeated"] != true || second["sentFiles"] != 0.0 || f.unpacks != 2 {
+		t.Errorf("%v after %d uploads", second, f.unpacks)
+	}
+	f.mu.Lock()
+	if len(f.asked) != 2 || f.asked[0] != f.asked[1] {
+		t.Errorf("compared under %q", f.asked)
+	}
+	f.mu.Unlock()
+	sameTree(t, tree(t, filepath.Join(f.work, "repo")), map[string]string{"a": "file edited in the box", "b": "file 2"})
+
+	put(t, dir, "b", "changed")
+	if third := a.call("sandbox_sync", arguments); third["repeated"] != nil || third["sentFiles"] != 2.0 || f.unpacks != 4 {
+		t.Errorf("%v after %d uploads", third, f.unpacks)
+	}
+	sameTree(t, tree(t, filepath.Join(f.work, "repo")), map[string]string{"a": "file 1", "b": "file changed"})
+	a.call("sandbox_sync", syncArgs(nil))
+	if f.unpacks != 5 { // without a key everything is done anew; nothing differs
+		t.Errorf("%d uploads", f.unpacks)
+	}
+}
+
+// The attempts of one pull are for one copy, and a note goes to nobody who does not take it.
+func TestThePullThatBeginsAgainAsksForTheSameCopy(t *testing.T) {
+	f, a := started(t, nil)
+	a.request("tools/list", nil)
+	put(t, f.work, "one", "1")
+	dir := t.TempDir()
+	f.mu.Lock()
+	f.breaks = 3 // the first of them may be mended by the transport
+	f.mu.Unlock()
+	a.call("sandbox_pull", map[string]any{"id": "box1", "path": "one", "localPath": filepath.Join(dir, "1"), "note": "why"})
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.asked) < 2 || len(slices.Compact(slices.Clone(f.asked))) != 1 {
+		t.Errorf("asked %q", f.asked)
+	}
+}
+
 func TestPull(t *testing.T) {
 	f, a := started(t, nil)
 	put(t, f.work, "out/a.txt", "A")

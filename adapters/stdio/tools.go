@@ -33,9 +33,12 @@ type toolEntry struct {
 		ReadOnlyHint bool `json:"readOnlyHint"`
 	} `json:"annotations"`
 	InputSchema struct {
-		Properties map[string]json.RawMessage `json:"properties"`
+		Properties inputs `json:"properties"`
 	} `json:"inputSchema"`
 }
+
+// inputs of a tool, by their names.
+type inputs map[string]json.RawMessage
 
 // listTools is the server's list with the local tools in it.
 func (p *proxy) listTools(c *call, m jsonrpc.Message) jsonrpc.Message {
@@ -81,10 +84,9 @@ func (p *proxy) withLocal(tools []json.RawMessage, first, last bool) []json.RawM
 			raw = localTool(syncTool)
 		case pullTool:
 			continue // the local one comes at the end
-		case "sandbox_start":
-			_, p.keyed = t.InputSchema.Properties["idempotencyKey"]
 		}
 		p.readOnly[t.Name] = t.Annotations.ReadOnlyHint
+		p.inputs[t.Name] = t.InputSchema.Properties
 		out = append(out, raw)
 	}
 	if last {

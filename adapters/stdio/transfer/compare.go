@@ -97,6 +97,7 @@ func (s *Service) differing(ctx context.Context, job *job, g *gauge) ([]worktree
 	if err != nil {
 		return nil, err
 	}
+	job.marks = map[string]mark{}
 	var manifest bytes.Buffer
 	var compared []worktree.Entry
 	var differ []worktree.Entry
@@ -105,6 +106,7 @@ func (s *Service) differing(ctx context.Context, job *job, g *gauge) ([]worktree
 			differ = append(differ, e)
 			continue
 		}
+		job.marks[e.Path] = marks[i]
 		compared = append(compared, e)
 		fmt.Fprintf(&manifest, "%c %s %s\x00", marks[i].kind, hex.EncodeToString(marks[i].sum[:]), e.Path)
 	}
@@ -136,18 +138,27 @@ func (s *Service) compareInBox(ctx context.Context, job *job, manifest []byte, n
 		}
 		entries = append(entries, e)
 	}
+	// Under a key the comparison is one of its own for each attempt, which is to find what is still missing.
+	key := job.keyFor(fmt.Sprint("comparison ", job.attempt), func(w io.Writer) { w.Write(manifest) })
 	scratch := ".sbx/sync-" + Nonce()
-	if _, _, err := s.upload(ctx, upload{box: job.ID, dest: scratch, entries: entries, sent: func(int64) {}}); err != nil {
+	if key != "" {
+		scratch = ".sbx/" + key
+	}
+	if _, err := s.upload(ctx, upload{box: job.ID, dest: scratch, key: key, entries: entries, sent: func(int64) {}}); err != nil {
 		return nil, err
 	}
 	note := "Compare local files with " + job.Dest + " before a sync"
 	if job.Note != "" {
 		note = job.Note + " (comparing files first)"
 	}
-	raw, err := s.tools.CallTool(ctx, "sandbox_exec", map[string]any{
+	arguments := map[string]any{
 		"id": job.ID, "timeoutSec": 600, "note": note,
 		"cmd": fmt.Sprintf("python3 -I -S %s/compare.py %s/manifest %s", scratch, scratch, quote(job.Dest)),
-	})
+	}
+	if key != "" && s.tools.Takes("sandbox_exec", "idempotencyKey") {
+		arguments["idempotencyKey"] = key
+	}
+	raw, err := s.tools.CallTool(ctx, "sandbox_exec", arguments)
 	if err != nil {
 		return nil, err
 	}

@@ -60,10 +60,13 @@ func (s *Service) Pull(ctx context.Context, raw json.RawMessage, report func(Rep
 	if err != nil {
 		return nil, err
 	}
-	g := &gauge{report: report}
+	g, key := &gauge{report: report}, ""
+	if s.tools.Takes("sandbox_get", "idempotencyKey") {
+		key = "pull-" + Nonce() // all attempts are for one copy
+	}
 	for attempt := 1; ; attempt++ {
 		g.set(float64(attempt), true, "asking for %s", a.Path)
-		result, err := s.pullOnce(ctx, a, target, g)
+		result, err := s.pullOnce(ctx, a, target, key, g)
 		if err == nil {
 			return result, nil
 		}
@@ -97,9 +100,12 @@ func pullFault(err error) error {
 	return fault.New(fault.Internal, "sandbox_pull: %v", err)
 }
 
-func (s *Service) pullOnce(ctx context.Context, a PullArgs, target string, g *gauge) (PullResult, error) {
+func (s *Service) pullOnce(ctx context.Context, a PullArgs, target, key string, g *gauge) (PullResult, error) {
 	arguments := map[string]any{"id": a.ID, "path": a.Path}
-	if a.Note != "" {
+	if key != "" {
+		arguments["idempotencyKey"] = key
+	}
+	if a.Note != "" && s.tools.Takes("sandbox_get", "note") {
 		arguments["note"] = a.Note
 	}
 	raw, err := s.tools.CallTool(ctx, "sandbox_get", arguments)

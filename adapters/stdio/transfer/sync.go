@@ -26,6 +26,7 @@ type SyncArgs struct {
 	AlsoPaths      []string `json:"alsoPaths"`
 	IncludeIgnored bool     `json:"includeIgnored"`
 	Note           string   `json:"note"`
+	IdempotencyKey string   `json:"idempotencyKey"`
 }
 
 // SyncResult is what sandbox_sync answers.
@@ -38,6 +39,9 @@ type SyncResult struct {
 	Selected      string            `json:"selected"`
 	Skipped       []string          `json:"skipped,omitempty"`
 	LeftOut       []archive.LeftOut `json:"leftOut,omitempty"`
+
+	IdempotencyKey string `json:"idempotencyKey,omitempty"`
+	Repeated       bool   `json:"repeated,omitempty"` // the server had unpacked these files for this key before
 }
 
 const (
@@ -50,7 +54,9 @@ const (
 type job struct {
 	SyncArgs
 	entries []worktree.Entry
+	marks   map[string]mark // of the entries that can be read, by their path
 	repo    string
+	attempt int
 	from    float64 // where the gauge stands when this attempt begins
 }
 
@@ -78,8 +84,9 @@ func (s *Service) Sync(ctx context.Context, raw json.RawMessage, report func(Rep
 		return nil, explain(ctx, err)
 	}
 	j := &job{SyncArgs: a, entries: chosen.Entries, repo: chosen.Repo}
-	result := SyncResult{OK: true, Dest: a.Dest, Files: len(j.entries), Selected: chosen.Rule, Skipped: chosen.Skipped}
+	result := SyncResult{OK: true, Dest: a.Dest, Files: len(j.entries), Selected: chosen.Rule, Skipped: chosen.Skipped, IdempotencyKey: a.IdempotencyKey}
 	for attempt := 1; ; attempt++ {
+		j.attempt = attempt
 		err := s.attempt(ctx, j, g, &result)
 		if err == nil {
 			return result, nil
@@ -119,14 +126,23 @@ func (s *Service) attempt(ctx context.Context, j *job, g *gauge, result *SyncRes
 		total, done := sizeOf(send), int64(0)
 		start := min(j.from+25+float64(round-1)*20, 90)
 		g.set(start, true, "sending %d files, %s", len(send), megabytes(total))
-		bytes, written, err := s.upload(ctx, upload{box: j.ID, dest: j.Dest, repo: j.repo, entries: send, sent: func(n int64) {
+		key := "" // what was changed while it was sent has no content that is known
+		if round == 1 {
+			key = j.keyOfFiles(send)
+		}
+		sent, err := s.upload(ctx, upload{box: j.ID, dest: j.Dest, repo: j.repo, key: key, entries: send, sent: func(n int64) {
 			done += n // called by one goroutine
 			g.set(start+(99-start)*min(1, float64(done)/float64(total+1)), false, "sent %s of %s", megabytes(done), megabytes(total))
 		}})
 		if err != nil {
 			return err
 		}
-		result.UploadedBytes += bytes
+		if sent.repeated {
+			result.Repeated, result.SentFiles = true, 0
+			return nil
+		}
+		written := sent.Written
+		result.UploadedBytes += sent.bytes
 		leftOut = append(leftOut, written.LeftOut...)
 		for _, e := range send {
 			delivered[e.Path] = true

@@ -3,7 +3,8 @@
 //
 // Reading order: transfer.go (what it needs), sync.go (choose, compare, send, again
 // if files changed meanwhile), compare.go with compare.py (which files differ, found
-// out inside the box), upload.go, pull.go.
+// out inside the box), upload.go, key.go (what a sync does once however often it is
+// called), pull.go.
 package transfer
 
 import (
@@ -25,6 +26,8 @@ import (
 // Tools calls a tool of the server. The error is a *fault.Fault, or the cause of ctx.
 type Tools interface {
 	CallTool(ctx context.Context, name string, arguments any) (json.RawMessage, error)
+	// Takes says whether a tool of the server has that input.
+	Takes(tool, input string) bool
 }
 
 // Config is where to send files and on whose behalf.

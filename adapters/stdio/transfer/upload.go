@@ -20,16 +20,24 @@ import (
 // upload is one POST of a gzip tar.
 type upload struct {
 	box, dest, repo string
+	key             string // under which the server does it once; empty for none
 	entries         []worktree.Entry
 	sent            func(n int64) // bytes read from files, before compression
+}
+
+// uploaded is what became of it.
+type uploaded struct {
+	archive.Written
+	bytes    int64 // compressed
+	repeated bool  // the server had it already, and read nothing
 }
 
 // errUploadBroke marks faults after which the same upload may be made again: unpacking the same files twice is the same
 // as once, so a sync may repeat what a command must not.
 var errUploadBroke = errors.New("the upload broke off")
 
-// upload streams the entries to the box and returns the compressed size.
-func (s *Service) upload(ctx context.Context, u upload) (int64, archive.Written, error) {
+// upload streams the entries to the box.
+func (s *Service) upload(ctx context.Context, u upload) (uploaded, error) {
 	address := s.cfg.APIURL + "/v1/boxes/" + url.PathEscape(u.box) + "/sync?dest=" + url.QueryEscape(u.dest)
 	if u.repo != "" {
 		address += "&repo=" + url.QueryEscape(u.repo)
@@ -42,24 +50,28 @@ func (s *Service) upload(ctx context.Context, u upload) (int64, archive.Written,
 		feed.CloseWithError(err) // nil is the end of the file
 		packed <- written
 	}()
-	resp, connected, err := s.postStream(ctx, address, pipe)
+	resp, connected, err := s.postStream(ctx, address, u.key, pipe)
 	pipe.CloseWithError(errUploadBroke) // the server may answer before it has read everything
 	written := <-packed
 	if err != nil {
 		if ctx.Err() != nil {
-			return 0, written, context.Cause(ctx)
+			return uploaded{}, context.Cause(ctx)
 		}
-		return 0, written, uploadFault(s.cfg.APIURL, connected, err)
+		return uploaded{}, uploadFault(s.cfg.APIURL, connected, err)
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
 	if resp.StatusCode >= 200 && resp.StatusCode < 300 && err == nil {
-		return bytes.Load(), written, nil
+		var told struct {
+			Repeated bool `json:"repeated"`
+		}
+		_ = json.Unmarshal(body, &told) // a server that does not know keys need not say more than that it went well
+		return uploaded{written, bytes.Load(), told.Repeated}, nil
 	}
-	return 0, written, refusal(s.cfg.APIURL, "sandbox_sync", resp.StatusCode, body)
+	return uploaded{}, refusal(s.cfg.APIURL, "sandbox_sync", resp.StatusCode, body)
 }
 
-func (s *Service) postStream(ctx context.Context, address string, body io.Reader) (*http.Response, bool, error) {
+func (s *Service) postStream(ctx context.Context, address, key string, body io.Reader) (*http.Response, bool, error) {
 	connected := false
 	trace := &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { connected = true }}
 	req, err := http.NewRequestWithContext(httptrace.WithClientTrace(ctx, trace), http.MethodPost, address, body)
@@ -68,6 +80,9 @@ func (s *Service) postStream(ctx context.Context, address string, body io.Reader
 	}
 	req.Header = s.cfg.Header()
 	req.Header.Set("Content-Type", "application/gzip")
+	if key != "" {
+		req.Header.Set("Idempotency-Key", key)
+	}
 	// A refusal (no such box, a person holds it) comes before anything is sent.
 	req.Header.Set("Expect", "100-continue")
 	resp, err := s.api.Do(req)

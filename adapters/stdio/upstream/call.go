@@ -49,7 +49,7 @@ func (c *Client) Call(ctx context.Context, call Call) (jsonrpc.Message, error) {
 			sent++
 		}
 		if !f.Transient || !f.NothingSent && (!call.Repeatable || sent >= repeats) {
-			return jsonrpc.Message{}, f
+			return jsonrpc.Message{}, f.after(sent)
 		}
 		if time.Since(begun) > c.cfg.Patience { // it had worked until now: patience starts anew
 			wait = newBackoff()
@@ -58,7 +58,7 @@ func (c *Client) Call(ctx context.Context, call Call) (jsonrpc.Message, error) {
 			if ctx.Err() != nil {
 				return jsonrpc.Message{}, context.Cause(ctx)
 			}
-			return jsonrpc.Message{}, f
+			return jsonrpc.Message{}, f.after(sent)
 		}
 		c.cfg.Log.Debug("repeating a call", "method", call.Method, "because", f)
 	}

@@ -33,6 +33,17 @@ func AsFailure(err error) *Failure {
 	return &Failure{Fault: fault.New(fault.Unavailable, "the call to the server failed").Because(err)}
 }
 
+// after is the failure of a call that the server may have seen so many times before: that the
+// last attempt did not reach it says nothing about those.
+func (f *Failure) after(sent int) *Failure {
+	if sent == 0 || !f.NothingSent {
+		return f
+	}
+	g := *f
+	g.NothingSent = false
+	return &g
+}
+
 // connectFailure is a request that got no status line.
 func connectFailure(url string, sent bool, err error) *Failure {
 	f := &Failure{NothingSent: !sent, Transient: true}
