@@ -89,7 +89,8 @@ type Health struct {
 	UptimeSec      int64  `json:"uptimeSec,omitempty"`
 	WiringRevision int    `json:"wiringRevision,omitempty"`
 	Processes      int    `json:"processes,omitempty"`
-	Detail         string `json:"detail,omitempty"` // why it is not ok
+	Display        string `json:"display,omitempty"` // up or down; empty where its image has none
+	Detail         string `json:"detail,omitempty"`  // why it is not ok, or the display down
 }
 
 // Vault keeps secret values, encrypted at rest.

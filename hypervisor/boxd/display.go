@@ -57,7 +57,7 @@ func (a *Agent) displayNow(ctx context.Context, wait time.Duration) *protocol.Di
 // screen refuses where there is none.
 func (a *Agent) screen(then func(w http.ResponseWriter, r *http.Request) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		err := error(protocol.Errorf(protocol.NotFound, "the image of this box has no display"))
+		err := error(protocol.Errorf(protocol.Missing, "the image of this box has no display; start one from the image desktop"))
 		if a.display != nil {
 			err = then(w, r)
 		}

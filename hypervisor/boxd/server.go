@@ -122,6 +122,8 @@ func status(c protocol.Code) int {
 		return http.StatusBadGateway
 	case protocol.Exhausted:
 		return http.StatusInsufficientStorage
+	case protocol.Missing:
+		return http.StatusNotImplemented
 	}
 	return http.StatusInternalServerError
 }

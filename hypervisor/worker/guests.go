@@ -89,6 +89,28 @@ var (
 	errLost = fault.New(fault.OutcomeUnknown, "the link to the box was lost before it said how this ended; it may have happened in part or whole. Look at its effects before trying again")
 )
 
+// bootWait is how long a box that just booted may take until its display answers.
+const bootWait = 15 * time.Second
+
+// Await implements Agents.
+func (g *Guests) Await(ctx context.Context, id box.ID) error {
+	client, err := g.client(ctx, id)
+	if err != nil {
+		return err
+	}
+	h, err := client.Await(ctx, bootWait)
+	if err != nil {
+		return g.refusal(ctx, err)
+	}
+	if h.Display != nil && !h.Display.Up {
+		return fault.New(fault.Unavailable, "%.300s", h.Display.Detail).Because(errDark)
+	}
+	return nil
+}
+
+// errDark means a display that does not come up.
+var errDark = errors.New("the display is not up")
+
 // Configure implements Agents.
 func (g *Guests) Configure(ctx context.Context, c Config) error {
 	client, err := g.client(ctx, c.Box)
@@ -204,6 +226,11 @@ func (g *Guests) Health(ctx context.Context, id box.ID) (control.Health, error) 
 	for _, text := range h.Warnings {
 		out.Detail = strings.TrimSpace(out.Detail + " " + text)
 	}
+	if h.Display != nil && h.Display.Up {
+		out.Display = "up"
+	} else if h.Display != nil {
+		out.Display, out.Detail = "down", strings.TrimSpace(out.Detail+" "+h.Display.Detail)
+	}
 	return out, nil
 }
 
@@ -224,7 +251,7 @@ func (g *Guests) Dial(ctx context.Context, id box.ID, port int) (net.Conn, error
 var kinds = map[protocol.Code]fault.Kind{
 	protocol.Invalid: fault.Invalid, protocol.NotFound: fault.NotFound, protocol.Conflict: fault.Conflict,
 	protocol.TooLarge: fault.TooLarge, protocol.Exhausted: fault.Unavailable, protocol.Refused: fault.Unavailable,
-	protocol.Stuck: fault.OutcomeUnknown,
+	protocol.Stuck: fault.OutcomeUnknown, protocol.Missing: fault.Unavailable,
 }
 
 // refusal turns what the box or the link to it said into a fault.

@@ -56,7 +56,7 @@ func (w *Worker) Reconcile(ctx context.Context, id box.ID) error {
 func (w *Worker) warm(ctx context.Context, st box.State) error {
 	err := w.up(ctx, st)
 	if err == nil {
-		_, err = w.Agents.Health(ctx, st.ID)
+		err = w.Agents.Await(ctx, st.ID)
 	}
 	if err == nil {
 		err = w.rest(ctx, st.ID)
@@ -140,6 +140,8 @@ func (w *Worker) give(ctx context.Context, st box.State) (from string, err error
 		from = "spare"
 	} else if err := w.up(ctx, st); err != nil {
 		return "", err
+	} else if err := w.Agents.Await(ctx, st.ID); err != nil {
+		return "", fmt.Errorf("await: %w", err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, configureTime)
 	defer cancel()
@@ -190,6 +192,9 @@ func took(from, to time.Time) int64 { return max(0, to.Sub(from).Milliseconds())
 func bootReason(err error) string {
 	if errors.Is(err, hypervisor.ErrNoRoom) {
 		return "the host has no room for another box now"
+	}
+	if errors.Is(err, errDark) {
+		return "its display did not come up after several tries: " + fault.Sentence(err)
 	}
 	return "its machine did not come up after several tries"
 }

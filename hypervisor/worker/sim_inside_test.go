@@ -163,6 +163,11 @@ func (g *insides) Health(_ context.Context, id box.ID) (control.Health, error) {
 	return control.Health{OK: err == nil}, err
 }
 
+func (g *insides) Await(_ context.Context, id box.ID) error {
+	_, err := g.reach(id, "await")
+	return err
+}
+
 func (g *insides) Dial(context.Context, box.ID, int) (net.Conn, error) {
 	return nil, errors.ErrUnsupported
 }

@@ -1,7 +1,8 @@
 // Package worker makes the machines of one host agree with the ledger.
 //
 // Read reconcile.go for what is done to one box, freeze.go for how one rests and comes
-// back, worker.go for when, and guests.go for how calls reach the program in a box. The worker measures before it acts, so it may
+// back, worker.go for when, guests.go for how calls reach the program in a box,
+// and screens.go for how they reach its display. The worker measures before it acts, so it may
 // be ended anywhere and simply run again; what it finds out, it tells the ledger through
 // commands like everybody else.
 package worker
@@ -28,6 +29,8 @@ type Agents interface {
 	// Configure gives a fresh box its identity, secrets and wiring. It can be repeated.
 	Configure(ctx context.Context, c Config) error
 	Wire(ctx context.Context, id box.ID, w control.Wiring) error
+	// Await returns when a box that booted answers, and so does its display if it has one.
+	Await(ctx context.Context, id box.ID) error
 	// Health returns nil when the box answers.
 	Health(ctx context.Context, id box.ID) (control.Health, error)
 }

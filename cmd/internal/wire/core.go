@@ -48,6 +48,8 @@ func OpenCore(ctx context.Context, c Config, at addresses) (core *Core, err erro
 		return core, err
 	}
 	core.Agents = worker.NewGuests(logger(c.Log, "guest"))
+	screens := worker.NewScreens(core.Agents)
+	core.opened.add(screens.Close)
 	links, err := keep(c.path("links.key"), func() string { return Token(320) })
 	if err != nil {
 		return core, fmt.Errorf("key of signed links: %w", err)
@@ -63,7 +65,7 @@ func OpenCore(ctx context.Context, c Config, at addresses) (core *Core, err erro
 	}
 	core.Use = control.New(control.Parts{
 		Ledger: core.Ledger, Boxes: core.Boxes, Tenants: core.Tenants, Hosts: core.Hosts, Credits: core.Credits, Prices: core.Prices,
-		Guests: core.Agents, Vault: core.Vault, Blobs: core.Blobs, Views: core.Views, Usage: use,
+		Guests: core.Agents, Screens: screens, Vault: core.Vault, Blobs: core.Blobs, Views: core.Views, Usage: use,
 		Links: &control.Links{Secret: []byte(links), APIBase: at.api, AppBase: at.app, SceneHost: at.sceneHost, SceneHTTP: at.sceneHTTP},
 		Log:   logger(c.Log, "control"), Now: now, NewID: NewID, Token: Token,
 		Host: core.Host, Image: c.Image, Replica: string(core.Host), StartWithin: c.StartWithin, FreezeAfter: c.FreezeAfter,

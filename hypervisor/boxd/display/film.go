@@ -248,7 +248,7 @@ func (s *Screen) complete(ctx context.Context, f *film) error {
 	}
 	if code, _ := p.Exit(); code != 0 {
 		_ = os.Remove(part)
-		return protocol.Errorf(protocol.Internal, "the recording cannot be read: %s; %s", said.last(), f.said.last())
+		return protocol.Errorf(protocol.NotFound, "the recording holds nothing that can be played: %s; %s", said.last(), f.said.last())
 	}
 	if err := os.Rename(part, f.whole); err != nil {
 		return fmt.Errorf("display: the recording: %w", err)

@@ -3,7 +3,7 @@ package protocol
 import "time"
 
 // Paths of the operations on the display. Where the image of a box has none they are refused
-// as NotFound.
+// as Missing.
 const (
 	PathDisplay = "/v1/display" // POST → RFB both ways
 	PathPage    = "/v1/page"    // POST PageRequest → a PNG

@@ -37,6 +37,7 @@ const (
 	Exhausted Code = "exhausted" // the box is out of processes, memory or disk
 	Refused   Code = "refused"   // nothing listens on that port
 	Stuck     Code = "stuck"     // the time of a command was up, and it does not end when it is killed
+	Missing   Code = "missing"   // the image of the box lacks what it takes
 	Internal  Code = "internal"  // boxd's own failure
 )
 

@@ -42,8 +42,8 @@ type frame struct {
 // mostPixels bounds a display: a picture of it is held in memory.
 const mostPixels = 32 << 20
 
-// errEnded is what a client says whose display has gone.
-var errEnded = errors.New("rfb: the connection to the display has ended")
+// ErrEnded is what a client says whose display or link has gone.
+var ErrEnded = errors.New("rfb: the connection to the display has ended")
 
 // NewClient introduces itself to a display, which takes no longer than ctx. The connection
 // is the client's from then on, also when it fails.
@@ -162,7 +162,7 @@ func (c *Client) ended() error {
 	if errors.Is(c.err, ErrProtocol) {
 		return c.err
 	}
-	return errEnded
+	return ErrEnded
 }
 
 // hear reads one message of the display.
@@ -276,7 +276,7 @@ func (c *Client) send(b []byte) error {
 	c.write.Lock()
 	defer c.write.Unlock()
 	if _, err := c.conn.Write(b); err != nil {
-		return fmt.Errorf("%w: %w", errEnded, err)
+		return fmt.Errorf("%w: %w", ErrEnded, err)
 	}
 	return nil
 }

@@ -22,6 +22,12 @@ var modifiers = map[string]uint32{
 	"Shift": 0xffe1, "Control": 0xffe3, "Ctrl": 0xffe3, "Alt": 0xffe9, "Meta": 0xffeb, "Super": 0xffeb, "AltGraph": 0xfe03,
 }
 
+// CheckKey returns why a key cannot be pressed, as a sentence.
+func CheckKey(name string) error {
+	_, err := keysOf(name)
+	return err
+}
+
 // errKey means a key that no keyboard has.
 type errKey string
 
