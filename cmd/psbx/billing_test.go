@@ -1,6 +1,11 @@
 package main
 
 import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"errors"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -49,22 +54,53 @@ func TestBilling(t *testing.T) {
 			t.Errorf("the log holds %s", secret)
 		}
 	}
-	s.kill()
 
-	// Nothing that reads the ledger again has anything to say to Stripe.
+	// Usage is paid for with credits, so Stripe is told nothing of it, and nothing that reads
+	// the ledger again has anything to say to Stripe.
 	asked := len(stripe.Requests())
-	for _, check := range []string{"verify", "replay", "audit"} {
+	use(t, s, key)
+	s.kill()
+	for _, check := range []string{"verify", "replay", "audit", "usage", "export"} {
 		psbx(t, "ledger", check, "--data", data)
 	}
 	if err := os.Remove(filepath.Join(data, "views.db")); err != nil {
 		t.Fatal(err)
 	}
 	s.start(t)
+	settled(t, s, key)
 	tell(t, s, stripe, events[:1])
 	credits(`"balance":101000`)
 	if now := len(stripe.Requests()); now != asked {
-		t.Errorf("a replay made %d requests to Stripe", now-asked)
+		t.Errorf("usage and replays made %d requests to Stripe", now-asked)
 	}
+}
+
+// use makes a usage event: an upload, for whose box a few seconds are billed later too.
+func use(t *testing.T, s *served, key string) {
+	t.Helper()
+	status, body := request(t, s.URL, http.MethodPost, "/v1/boxes", key, "{}")
+	var started struct{ ID string }
+	if err := json.Unmarshal([]byte(body), &started); err != nil || status != http.StatusCreated {
+		t.Fatalf("start: %d %s", status, body)
+	}
+	var archive bytes.Buffer
+	zip := gzip.NewWriter(&archive)
+	if err := errors.Join(tar.NewWriter(zip).Close(), zip.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if status, body := request(t, s.URL, http.MethodPost, "/v1/boxes/"+started.ID+"/sync", key, archive.String()); status != http.StatusOK {
+		t.Fatalf("sync: %d %s", status, body)
+	}
+	settled(t, s, key)
+}
+
+// settled waits until the upload is among the usage events.
+func settled(t *testing.T, s *served, key string) {
+	t.Helper()
+	eventually(t, 30*time.Second, "the upload is settled", func() bool {
+		status, body := request(t, s.URL, http.MethodGet, "/v1/usage?kind=sync", key, "")
+		return status == http.StatusOK && strings.Contains(body, `"kind":"sync"`)
+	})
 }
 
 func tell(t *testing.T, s *served, stripe *stripetest.Server, events []stripetest.Event) {
