@@ -33,26 +33,33 @@ func digest(t *testing.T, dsn string) (rows, sum uint64) {
 	return rows, sum
 }
 
-// appending writes about a thousand debits a second until it is stopped.
+// appending writes a thousand debits a second until it is stopped; what a busy machine kept
+// from being written is written later.
 func appending(t *testing.T, b *usagetest.Books) (stop func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
+	began, written := time.Now(), 0
 	go func() {
-		for tick := time.NewTicker(50 * time.Millisecond); ; {
+		for tick := time.NewTicker(10 * time.Millisecond); ; {
 			select {
 			case <-ctx.Done():
 				tick.Stop()
 				done <- nil
 				return
 			case <-tick.C:
-				if err := b.Write(context.WithoutCancel(ctx), 50); err != nil {
+				due := int(1000*time.Since(began).Seconds()) - written
+				if err := b.Write(context.WithoutCancel(ctx), due); err != nil {
 					done <- err
 					return
 				}
+				written += due
 			}
 		}
 	}()
 	stop = sync.OnceFunc(func() {
+		defer func() {
+			t.Logf("%.0f debits a second for %s", float64(written)/time.Since(began).Seconds(), time.Since(began))
+		}()
 		cancel()
 		if err := <-done; err != nil {
 			t.Error(err)
