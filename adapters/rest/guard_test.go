@@ -171,7 +171,7 @@ func TestDownloadLinks(t *testing.T) {
 		"path climbs":           {strings.Replace(u.RequestURI(), string(id), "..%2f..", 1), 403},
 		"name twice":            {u.RequestURI() + "&name=f.txt", 403},
 		"nothing but the path":  {u.Path, 403},
-		"a page's link instead": {u.Path + "?" + must(url.Parse(w.Links.Page(id, now))).RawQuery, 403},
+		"a takeover's link instead": {u.Path + "?" + must(url.Parse(w.Links.Takeover(id, "n", now))).RawQuery, 403},
 	} {
 		for _, method := range []string{"GET", "HEAD"} {
 			resp, body := w.do(method, c.address, nil)

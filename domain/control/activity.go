@@ -24,13 +24,20 @@ var Activities = []Activity{
 	{"get", true, true},
 	{"wire", true, true},
 	{"scene", true, true}, // for as long as the visitor's connection lasts
+	{"shot", true, true},
+	{"record", true, true},
+	{"takeover", true, true}, // as long as somebody is asked for or at the screen
+	{"input", true, true},
 	{"status", true, false},
 	{"stop", false, false},
 	{"start", false, false}, // again, under the idempotency key that started the box
 	{"list", false, false},
 	{"history", false, false},
 	{"at", false, false},
-	{"page", false, false},
+	{"look", false, false},
+	{"screencast", false, false}, // whoever looks on; a person who holds the box is a takeover
+	{"custody", false, false},
+	{"recordings", false, false},
 	{"usage", false, false},
 	{"download", false, false},
 }

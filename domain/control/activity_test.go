@@ -3,6 +3,7 @@ package control_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"os"
 	"reflect"
 	"slices"
@@ -95,9 +96,58 @@ var theCalls = map[string]func(*testing.T, *resting) error{
 		_, err := r.UsageOf(t.Context(), r.Tenant.Caller, control.UsageQuery{Box: r.id})
 		return err
 	},
-	"page": func(t *testing.T, r *resting) error {
-		_, err := r.Page(t.Context(), controltest.ParsePage(t, r.Links.Page(r.id, r.Now())))
+	"look": func(t *testing.T, r *resting) error {
+		if _, err := r.CheckTakeoverLink(t.Context(), controltest.ParseTakeover(t, r.Links.Takeover(r.id, "n", r.Now()))); err != nil {
+			return err
+		}
+		_, err := r.Look(t.Context(), r.Tenant.Caller, r.id)
 		return err
+	},
+	"screencast": func(t *testing.T, r *resting) error {
+		screen, err := r.Screencast(t.Context(), r.Tenant.Caller, r.id, "")
+		if errors.Is(err, box.ErrFrozen) {
+			return nil // it stays so
+		}
+		if err != nil {
+			return err
+		}
+		return screen.Close()
+	},
+	"custody": func(t *testing.T, r *resting) error {
+		_, err := r.Custody(t.Context(), r.Tenant.Caller, r.id)
+		return err
+	},
+	"recordings": func(t *testing.T, r *resting) error {
+		_, err := r.ListRecordings(t.Context(), r.Tenant.Caller, r.id)
+		return err
+	},
+	"shot": func(t *testing.T, r *resting) error {
+		_, err := r.Shot(t.Context(), r.Tenant.Caller, r.id, control.ScreenTarget)
+		return err
+	},
+	"record": func(t *testing.T, r *resting) error {
+		if _, err := r.StartRecording(t.Context(), r.Tenant.Caller, r.id); err != nil {
+			return err
+		}
+		_, err := r.StopRecording(t.Context(), r.Tenant.Caller, r.id)
+		return err
+	},
+	"takeover": func(t *testing.T, r *resting) error {
+		seat, err := r.TakeSeat(t.Context(), r.Tenant.Caller, r.id)
+		if err != nil {
+			return err
+		}
+		return r.ReturnTakeover(t.Context(), r.Tenant.Caller, seat.Takeover, "", false)
+	},
+	"input": func(t *testing.T, r *resting) error {
+		seat, err := r.TakeSeat(t.Context(), r.Tenant.Caller, r.id)
+		if err != nil {
+			return err
+		}
+		if err := r.Input(t.Context(), r.Tenant.Caller, r.id, seat.Token, []control.Action{{Type: "key", Key: "Enter"}}); err != nil {
+			return err
+		}
+		return r.LeaveSeat(t.Context(), r.Tenant.Caller, seat)
 	},
 	"download": func(t *testing.T, r *resting) error {
 		body, _, err := r.OpenDownload(t.Context(), r.download)
@@ -165,12 +215,14 @@ func checkRest(t *testing.T, r *resting, row control.Activity) {
 // A use case that names a box cannot be left out of the table.
 func TestEveryCallAboutABoxIsInTheTable(t *testing.T) {
 	inside := []string{ // of a call that is in the table, or questions of the policies and the worker
-		"DialScene", "Active", "Busy",
+		"DialScene", "Active", "Busy", "EndRecording",
 	}
 	methods := map[string]string{
 		"UsageOf": "usage", "UsageSums": "usage",
 		"Exec": "exec", "Sync": "sync", "Get": "get", "Wire": "wire", "Scene": "scene", "Status": "status", "Stop": "stop",
-		"History": "history", "BoxAt": "at", "Page": "page", "OpenDownload": "download",
+		"History": "history", "BoxAt": "at", "Look": "look", "CheckTakeoverLink": "look", "SeatOf": "look", "OpenDownload": "download",
+		"Shot": "shot", "StartRecording": "record", "StopRecording": "record", "ListRecordings": "recordings", "Screencast": "screencast",
+		"Takeover": "takeover", "OpenTakeover": "takeover", "TakeSeat": "takeover", "LeaveSeat": "takeover", "Input": "input", "Custody": "custody",
 	}
 	about := []reflect.Type{reflect.TypeFor[box.ID](), reflect.TypeFor[control.SignedLink]()}
 	use := reflect.TypeFor[*control.Service]()

@@ -52,6 +52,7 @@ type Parts struct {
 	Credits *Credits
 	Prices  *Prices
 	Guests  Guests
+	Screens Screens
 	Vault   Vault
 	Blobs   Blobs
 	Views   Views
@@ -78,6 +79,7 @@ type Service struct {
 	redactors redactors
 	active    active
 	picked    picked
+	seats     seats
 	answers   answers
 }
 

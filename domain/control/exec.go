@@ -97,6 +97,9 @@ func (c execution) run(ctx context.Context, exec string) (ExecResult, error) {
 	defer c.inside(c.Box)()
 	start := c.announcement(exec)
 	out, err := c.boxAwake(ctx, c.who, c.Box, "exec", func() box.Command { start.At = c.Now(); return start })
+	if fault.KindOf(err) == fault.Locked {
+		c.noteRefused(ctx, c.who, c.Box, start.Exec, start.Cmd)
+	}
 	if err != nil {
 		return ExecResult{}, err
 	}

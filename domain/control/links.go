@@ -17,9 +17,6 @@ import (
 // ErrLink is the one refusal of a link, whatever is wrong with it.
 var ErrLink = fault.New(fault.Unauthenticated, "this link has expired or is not ours; ask for a new one")
 
-// PageLife is how long a link to a box's page works.
-const PageLife = 7 * 24 * time.Hour
-
 // Links makes and checks the addresses the product hands out.
 type Links struct {
 	Secret    []byte // HMAC key, 32 bytes
@@ -32,7 +29,7 @@ type Links struct {
 // SignedLink is what a signed address carries. A link works while the clock is before
 // Expires; from that second on it is refused.
 type SignedLink struct {
-	Key       string // blob key, or box id
+	Key       string // blob key
 	Name      string // file name offered for a download
 	Expires   string // seconds since 1970, as written in the address
 	Signature string
@@ -69,17 +66,6 @@ func (l *Links) Download(key, name string, until time.Time) string {
 // CheckDownload refuses a link that is not ours, was changed, or has expired.
 func (l *Links) CheckDownload(k SignedLink, now time.Time) error {
 	return l.check(k, now, "download", k.Key, k.Name, k.Expires)
-}
-
-// Page signs a link to the page of a box.
-func (l *Links) Page(id box.ID, now time.Time) string {
-	exp := strconv.FormatInt(now.Add(PageLife).Unix(), 10)
-	return fmt.Sprintf("%s/boxes/%s?expires=%s&signature=%s", l.AppBase, id, exp, l.sign("page", string(id), "", exp))
-}
-
-// CheckPage refuses a link to a box's page that is not ours or has expired.
-func (l *Links) CheckPage(k SignedLink, now time.Time) error {
-	return l.check(k, now, "page", k.Key, "", k.Expires)
 }
 
 func (l *Links) check(k SignedLink, now time.Time, parts ...string) error {

@@ -25,7 +25,8 @@ func TestSignedDownloads(t *testing.T) {
 	signed := func(at time.Time) control.SignedLink {
 		return controltest.ParseDownload(t, links.Download(good.Key, good.Name, at))
 	}
-	page := controltest.ParsePage(t, links.Page("aaaaaaaaaaaaaaaaaaaa", noon))
+	seat := controltest.ParseTakeover(t, links.Takeover("aaaaaaaaaaaaaaaaaaaa", "n", noon))
+	page := control.SignedLink{Key: "aaaaaaaaaaaaaaaaaaaa", Name: seat.Nonce, Expires: seat.Expires, Signature: seat.Signature}
 	for _, c := range []struct {
 		what string
 		link control.SignedLink
@@ -50,7 +51,7 @@ func TestSignedDownloads(t *testing.T) {
 		{"parts moved about", with(func(k *control.SignedLink) { k.Key, k.Name = k.Key+k.Name[:1], k.Name[1:] }), noon, false},
 		{"another signature", with(func(k *control.SignedLink) { k.Signature = strings.ToLower(k.Signature) }), noon, false},
 		{"no signature", with(func(k *control.SignedLink) { k.Signature = "" }), noon, false},
-		{"the signature of a page", page, noon, false},
+		{"the signature of a takeover", page, noon, false},
 	} {
 		if err := links.CheckDownload(c.link, c.now); (err == nil) != c.fine || err != nil && !errors.Is(err, control.ErrLink) {
 			t.Errorf("%s: %v", c.what, err)
@@ -63,24 +64,35 @@ func TestSignedDownloads(t *testing.T) {
 	}
 }
 
-func TestSignedPages(t *testing.T) {
+func TestSignedTakeovers(t *testing.T) {
 	links := controltest.NewLinks()
 	const id box.ID = "aaaaaaaaaaaaaaaaaaaa"
-	good := controltest.ParsePage(t, links.Page(id, noon))
-	end := noon.Add(control.PageLife)
-	for now, fine := range map[time.Time]bool{noon: true, end.Add(-time.Second): true, end: false, end.Add(time.Hour): false} {
-		if err := links.CheckPage(good, now); (err == nil) != fine {
-			t.Errorf("at %v: %v", now, err)
+	good := controltest.ParseTakeover(t, links.Takeover(id, "nonce", noon))
+	end := noon.Add(control.TakeoverLinkLife)
+	for now, fine := range map[time.Time]bool{noon: true, end.Add(-time.Second): true, end: false, end.Add(time.Second): false} {
+		until, err := links.CheckTakeover(good, now)
+		if (err == nil) != fine || !until.Equal(end) || err != nil && errors.Is(err, control.ErrLink) {
+			t.Errorf("at %v: until %v, %v", now, until, err)
 		}
 	}
-	other := good
-	other.Key = "bbbbbbbbbbbbbbbbbbbb"
-	if err := links.CheckPage(other, noon); !errors.Is(err, control.ErrLink) {
-		t.Errorf("another box: %v", err)
-	}
-	download := controltest.ParseDownload(t, links.Download(string(id), "", noon.Add(time.Hour)))
-	if err := links.CheckPage(download, noon); !errors.Is(err, control.ErrLink) {
-		t.Errorf("the signature of a download opens a page: %v", err)
+	with := func(change func(*control.TakeoverLink)) control.TakeoverLink { k := good; change(&k); return k }
+	for what, forged := range map[string]control.TakeoverLink{
+		"another box":    with(func(k *control.TakeoverLink) { k.Box = "bbbbbbbbbbbbbbbbbbbb" }),
+		"another nonce":  with(func(k *control.TakeoverLink) { k.Nonce = "other" }),
+		"a later expiry": with(func(k *control.TakeoverLink) { k.Expires += "0" }),
+		"no expiry":      with(func(k *control.TakeoverLink) { k.Expires = "" }),
+		"truncated":      with(func(k *control.TakeoverLink) { k.Signature = k.Signature[:40] }),
+		"parts moved":    with(func(k *control.TakeoverLink) { k.Nonce, k.Expires = k.Nonce+k.Expires[:1], k.Expires[1:] }),
+		"nothing":        {},
+		"of a secret else": func() control.TakeoverLink {
+			l := *links
+			l.Secret = []byte("x")
+			return controltest.ParseTakeover(t, l.Takeover(id, "nonce", noon))
+		}(),
+	} {
+		if _, err := links.CheckTakeover(forged, noon); !errors.Is(err, control.ErrLink) {
+			t.Errorf("%s: %v", what, err)
+		}
 	}
 }
 
@@ -103,19 +115,6 @@ func TestRefusedLinksOpenNothing(t *testing.T) {
 	h.Clock.Advance(time.Second)
 	_, _, err = h.OpenDownload(t.Context(), link)
 	refused(t, err, fault.Unauthenticated, "expired")
-
-	st, err := h.Status(t.Context(), h.Tenant.Caller, id)
-	if err != nil {
-		t.Fatal(err)
-	}
-	page := controltest.ParsePage(t, st.TakeoverURL)
-	seen, err := h.Page(t.Context(), page)
-	if err != nil || seen.State.ID != id || len(seen.Steps) != 1 {
-		t.Errorf("the page shows %+v, %v", seen, err)
-	}
-	page.Signature = page.Signature[1:] + "A"
-	_, err = h.Page(t.Context(), page)
-	refused(t, err, fault.Unauthenticated)
 }
 
 func TestAddressesOfScenes(t *testing.T) {

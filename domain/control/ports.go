@@ -123,6 +123,12 @@ type Views interface {
 	// Movements lists the steps between two moments to a tenant's balance, and the balance
 	// before the first.
 	Movements(ctx context.Context, tenant string, from, until time.Time) (before money.Milli, all []Movement, err error)
+	// Takeovers lists takeovers, newest first.
+	Takeovers(ctx context.Context, q TakeoverQuery) ([]TakeoverRow, error)
+	// OpenTakeovers lists the takeovers of all tenants that are not over.
+	OpenTakeovers(ctx context.Context) ([]OpenTakeover, error)
+	// Recordings lists the recordings of a box, oldest first.
+	Recordings(ctx context.Context, id box.ID) ([]RecordingRow, error)
 	// Spent is what was debited for a box.
 	Spent(ctx context.Context, id box.ID) (Spent, error)
 	// Unbilled is the box time until a moment that is not debited yet.
@@ -165,8 +171,8 @@ type BoxRow struct {
 // change of the wiring.
 type Step struct {
 	Step       int       `json:"step"`
-	Kind       string    `json:"kind"` // exec, sync, get or wire
-	Text       string    `json:"text"` // the command, the path, the change
+	Kind       string    `json:"kind"` // exec, sync, get, wire, shot or record
+	Text       string    `json:"text"` // the command, the path, the change, what is shown
 	Note       string    `json:"note,omitempty"`
 	At         time.Time `json:"at"`
 	Outcome    string    `json:"outcome,omitempty"` // running until it has one
@@ -204,6 +210,52 @@ type HistoryRow struct {
 type OpenExec struct {
 	Box  box.ID
 	Exec string
+}
+
+// TakeoverQuery chooses takeovers of one tenant.
+type TakeoverQuery struct {
+	Tenant   string
+	Takeover string // empty for all
+	Open     bool   // only those that are not over
+	Limit    int
+}
+
+// TakeoverRow is a takeover in a list.
+type TakeoverRow struct {
+	Takeover    string     `json:"takeover"`
+	Box         box.ID     `json:"box"`
+	BoxName     string     `json:"boxName,omitempty"`
+	By          box.Side   `json:"by"` // agent, or person who came unasked
+	Note        string     `json:"note,omitempty"`
+	State       string     `json:"state"`            // waiting, held, returned, declined, expired or ended
+	Person      string     `json:"person,omitempty"` // who holds it, or held it last
+	Message     string     `json:"message,omitempty"`
+	RequestedAt time.Time  `json:"requestedAt"`
+	ExpiresAt   time.Time  `json:"expiresAt"`
+	JoinedAt    *time.Time `json:"joinedAt,omitempty"`
+	EndedAt     *time.Time `json:"endedAt,omitempty"`
+}
+
+// OpenTakeover is a takeover that is not over.
+type OpenTakeover struct {
+	Box      box.ID
+	Takeover string
+	Until    time.Time
+	Seat     string // empty while nobody is at the screen
+	Replica  string // where that person is connected
+}
+
+// RecordingRow is a recording in a list.
+type RecordingRow struct {
+	Recording  string     `json:"recording"`
+	State      string     `json:"state"` // running, kept or lost
+	Reason     string     `json:"reason,omitempty"`
+	Bytes      int64      `json:"bytes,omitempty"`
+	DurationMs int64      `json:"durationMs,omitempty"`
+	StartedAt  time.Time  `json:"startedAt"`
+	EndedAt    *time.Time `json:"endedAt,omitempty"`
+	URL        string     `json:"url,omitempty"` // signed; empty when it is not kept any more
+	Blob       string     `json:"-"`
 }
 
 // KeyRow is an API key found by its hash.

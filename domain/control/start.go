@@ -66,7 +66,7 @@ func (s *Service) Start(ctx context.Context, who Caller, r StartRequest) (Starte
 	if err := box.Usable(st); err != nil && r.IdempotencyKey == "" && !errors.Is(err, box.ErrFrozen) {
 		return Started{}, err
 	}
-	return Started{ID: id, SceneURL: s.Links.Scene(id, ""), TakeoverURL: s.Links.Page(id, s.Now()), Status: st.Phase, StartedFrom: st.StartedFrom}, nil
+	return Started{ID: id, SceneURL: s.Links.Scene(id, ""), TakeoverURL: s.Links.Takeover(id, s.NewID(), s.Now()), Status: st.Phase, StartedFrom: st.StartedFrom}, nil
 }
 
 // mayPlace says why there is no room for a new box, or nil. Whoever repeats a start is

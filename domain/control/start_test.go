@@ -30,7 +30,7 @@ func TestStartReturnsABoxThatIsReady(t *testing.T) {
 		t.Fatal(err)
 	}
 	if s.Status != box.Running || s.StartedFrom != "cold" || s.SceneURL != "http://"+string(s.ID)+".box.localhost:7070" ||
-		!strings.HasPrefix(s.TakeoverURL, controltest.Base+"/boxes/"+string(s.ID)+"?") {
+		!strings.HasPrefix(s.TakeoverURL, controltest.Base+"/boxes/"+string(s.ID)+"/takeover?") {
 		t.Errorf("started %+v", s)
 	}
 	want := box.Requested{

@@ -74,7 +74,7 @@ func (s *Service) status(ctx context.Context, id box.ID) (Status, error) {
 	}
 	return Status{
 		State: st, Spent: spent, Warning: warning, Revision: rev, Health: health, Steps: steps, FreezeAfter: s.FreezeAfter,
-		TakeoverURL: s.Links.Page(id, s.Now()), SceneURL: s.Links.Scene(id, ""),
+		TakeoverURL: s.Links.Takeover(id, s.NewID(), s.Now()), SceneURL: s.Links.Scene(id, ""),
 	}, nil
 }
 
@@ -113,10 +113,23 @@ func (s *Service) health(ctx context.Context, st box.State) Health {
 	return h
 }
 
-// Page is the status of a box for whoever holds a link to its page.
-func (s *Service) Page(ctx context.Context, link SignedLink) (Status, error) {
-	if err := s.Links.CheckPage(link, s.Now()); err != nil {
+// Look is the status of a box for a person who looks at it, which is no call.
+func (s *Service) Look(ctx context.Context, who Caller, id box.ID) (Status, error) {
+	if _, err := s.own(ctx, who, id); err != nil {
 		return Status{}, err
 	}
-	return s.status(ctx, box.ID(link.Key))
+	return s.status(ctx, id)
+}
+
+// Changed returns when the read models hold something that is newer than a position, and
+// how far they are then.
+func (s *Service) Changed(ctx context.Context, after ledger.Position) (ledger.Position, error) {
+	if err := s.Ledger.Watch(ctx, after); err != nil {
+		return after, err
+	}
+	head, err := s.Ledger.Head(ctx)
+	if err != nil {
+		return after, err
+	}
+	return head, s.caughtUp(ctx)
 }

@@ -16,6 +16,9 @@ func (s *Service) Stop(ctx context.Context, who Caller, id box.ID) error {
 	if _, err := s.own(ctx, who, id); err != nil {
 		return err
 	}
+	if err := s.EndRecording(ctx, id, "control/stop", "the box was stopped"); err != nil {
+		return err
+	}
 	if _, err := s.box(ctx, who, id, box.Stop{Reason: "stopped by its tenant", At: s.Now()}); err != nil {
 		return err
 	}

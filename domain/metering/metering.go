@@ -82,6 +82,10 @@ func (m Meter) Seen(e box.Event, rev ledger.Revision) (next Meter, run *Run, cal
 		return m.bill(pricing.Sync, e.At, rev)
 	case box.Fetched:
 		return m.bill(pricing.Get, e.At, rev)
+	case box.ShotTaken:
+		return m.bill(pricing.Shot, e.At, rev)
+	case box.RecordingStarted:
+		return m.bill(pricing.Record, e.At, rev)
 	}
 	return m, nil, nil
 }

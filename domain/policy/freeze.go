@@ -20,9 +20,11 @@ type Freeze struct {
 	Live func(ctx context.Context) ([]box.ID, error)
 	// Active is the newest call for a box that this process knows of.
 	Active func(box.ID) time.Time
-	Log    *slog.Logger
-	Now    func() time.Time
-	NewID  func() string
+	// EndRecording keeps what is recorded of a box that is about to rest or end.
+	EndRecording func(ctx context.Context, id box.ID, system, reason string) error
+	Log          *slog.Logger
+	Now          func() time.Time
+	NewID        func() string
 }
 
 // Run applies the policy again and again until ctx ends.
@@ -43,7 +45,12 @@ func (p *Freeze) Apply(ctx context.Context) error {
 	var failed []error
 	for _, id := range ids {
 		freeze := box.Freeze{After: p.After, Active: p.Active(id), At: p.Now()}
-		if _, err := p.Boxes.Execute(ctx, box.StreamOf(id), freeze, control.By("policy/freeze", p.Now, p.NewID)); err != nil {
+		_, err := p.Boxes.Execute(ctx, box.StreamOf(id), freeze, control.By("policy/freeze", p.Now, p.NewID))
+		if errors.Is(err, box.ErrRecording) {
+			// The next round finds the box without it.
+			err = p.EndRecording(ctx, id, "policy/freeze", "the box is about to be frozen")
+		}
+		if err != nil {
 			failed = append(failed, fmt.Errorf("box %s: %w", id, err))
 		}
 	}

@@ -25,7 +25,7 @@ func openFreeze(t *testing.T) (*controltest.Harness, *policy.Freeze, box.ID) {
 	ids := &controltest.Sequence{Name: "policy"}
 	return h, &policy.Freeze{
 		After: freezeAfter, Boxes: h.Boxes, Live: func(context.Context) ([]box.ID, error) { return []box.ID{s.ID}, nil },
-		Active: h.Active, Log: slog.New(slog.DiscardHandler), Now: h.Clock.Now, NewID: ids.ID,
+		Active: h.Active, EndRecording: h.EndRecording, Log: slog.New(slog.DiscardHandler), Now: h.Clock.Now, NewID: ids.ID,
 	}, s.ID
 }
 

@@ -21,9 +21,11 @@ type Idle struct {
 	Active func(box.ID) time.Time
 	// Forget is told which boxes live, so that nothing is remembered of others.
 	Forget func(living []box.ID)
-	Log    *slog.Logger
-	Now    func() time.Time
-	NewID  func() string
+	// EndRecording keeps what is recorded of a box that is about to rest or end.
+	EndRecording func(ctx context.Context, id box.ID, system, reason string) error
+	Log          *slog.Logger
+	Now          func() time.Time
+	NewID        func() string
 }
 
 // idleEvery is how late an idle box may be noticed.
@@ -44,7 +46,12 @@ func (p *Idle) Apply(ctx context.Context) error {
 	var failed []error
 	for _, id := range ids {
 		stop := box.StopIdle{Active: p.Active(id), At: p.Now()}
-		if _, err := p.Boxes.Execute(ctx, box.StreamOf(id), stop, control.By("policy/idle", p.Now, p.NewID)); err != nil {
+		_, err := p.Boxes.Execute(ctx, box.StreamOf(id), stop, control.By("policy/idle", p.Now, p.NewID))
+		if errors.Is(err, box.ErrRecording) {
+			// The next round finds the box without it.
+			err = p.EndRecording(ctx, id, "policy/idle", "the box is about to be stopped")
+		}
+		if err != nil {
 			failed = append(failed, fmt.Errorf("box %s: %w", id, err))
 		}
 	}

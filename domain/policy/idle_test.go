@@ -25,7 +25,7 @@ func openIdle(t *testing.T) (*controltest.Harness, *policy.Idle, box.ID) {
 	ids := &controltest.Sequence{Name: "policy"}
 	return h, &policy.Idle{
 		Boxes: h.Boxes, Live: func(context.Context) ([]box.ID, error) { return []box.ID{s.ID}, nil },
-		Active: h.Active, Forget: h.Forget, Log: slog.New(slog.DiscardHandler), Now: h.Clock.Now, NewID: ids.ID,
+		Active: h.Active, EndRecording: h.EndRecording, Forget: h.Forget, Log: slog.New(slog.DiscardHandler), Now: h.Clock.Now, NewID: ids.ID,
 	}, s.ID
 }
 

@@ -51,7 +51,7 @@ CREATE TABLE box_slots (
 
 // New declares the read model.
 func New() *projections.Projection {
-	p := &projections.Projection{Name: "boxes", Version: 2, Schema: schema}
+	p := &projections.Projection{Name: "boxes", Version: 3, Schema: schema}
 	projections.Handle(p, spareRequested)
 	projections.Handle(p, phase[box.SpareReady](box.Spare))
 	projections.Handle(p, claimed)
@@ -94,6 +94,27 @@ func New() *projections.Projection {
 	})
 	projections.Handle(p, func(ctx context.Context, tx projections.Tx, r ledger.Record, e box.Fetched) error {
 		return step(ctx, tx, r, e.Step, e.At)
+	})
+	projections.Handle(p, func(ctx context.Context, tx projections.Tx, r ledger.Record, e box.ShotTaken) error {
+		return step(ctx, tx, r, e.Step, e.At)
+	})
+	projections.Handle(p, func(ctx context.Context, tx projections.Tx, r ledger.Record, e box.RecordingStarted) error {
+		return step(ctx, tx, r, e.Step, e.At)
+	})
+	projections.Handle(p, func(ctx context.Context, tx projections.Tx, r ledger.Record, e box.TakeoverRequested) error {
+		return change(ctx, tx, r, `last_activity = max(last_activity, ?)`, e.At.UnixNano())
+	})
+	projections.Handle(p, func(ctx context.Context, tx projections.Tx, r ledger.Record, e box.TakeoverJoined) error {
+		return change(ctx, tx, r, `last_activity = max(last_activity, ?)`, e.At.UnixNano())
+	})
+	projections.Handle(p, func(ctx context.Context, tx projections.Tx, r ledger.Record, e box.TakeoverLeft) error {
+		return change(ctx, tx, r, `last_activity = max(last_activity, ?)`, e.At.UnixNano())
+	})
+	projections.Handle(p, func(ctx context.Context, tx projections.Tx, r ledger.Record, e box.TakeoverReturned) error {
+		return change(ctx, tx, r, `last_activity = max(last_activity, ?)`, e.At.UnixNano())
+	})
+	projections.Handle(p, func(ctx context.Context, tx projections.Tx, r ledger.Record, e box.TakeoverExpired) error {
+		return change(ctx, tx, r, `last_activity = max(last_activity, ?)`, e.At.UnixNano())
 	})
 	projections.Handle(p, slotTaken)
 	projections.Handle(p, slotReleased)

@@ -55,7 +55,7 @@ CREATE INDEX steps_by_operation ON steps (box, operation) WHERE operation <> '';
 
 // New declares the read model.
 func New() *projections.Projection {
-	p := &projections.Projection{Name: "history", Version: 2, Schema: schema}
+	p := &projections.Projection{Name: "history", Version: 3, Schema: schema}
 	projections.HandleEvery(p, record)
 	projections.Handle(p, func(ctx context.Context, tx projections.Tx, r ledger.Record, e box.ExecStarted) error {
 		return step(ctx, tx, r, row{step: e.Step, kind: "exec", text: e.Cmd, note: e.Note, at: e.At.UnixNano(), outcome: "running", operation: e.Exec, replica: e.Replica})
@@ -66,6 +66,18 @@ func New() *projections.Projection {
 	})
 	projections.Handle(p, func(ctx context.Context, tx projections.Tx, r ledger.Record, e box.Fetched) error {
 		return step(ctx, tx, r, row{step: e.Step, kind: "get", text: e.Path, at: e.At.UnixNano(), bytes: e.Bytes, operation: e.Op})
+	})
+	projections.Handle(p, func(ctx context.Context, tx projections.Tx, r ledger.Record, e box.ShotTaken) error {
+		return step(ctx, tx, r, row{step: e.Step, kind: "shot", text: e.Target, at: e.At.UnixNano(), bytes: e.Bytes, operation: e.Op})
+	})
+	projections.Handle(p, func(ctx context.Context, tx projections.Tx, r ledger.Record, e box.RecordingStarted) error {
+		return step(ctx, tx, r, row{step: e.Step, kind: "record", text: "screen", at: e.At.UnixNano(), outcome: "recording", operation: e.Recording})
+	})
+	projections.Handle(p, func(ctx context.Context, tx projections.Tx, r ledger.Record, e box.RecordingStopped) error {
+		return recorded(ctx, tx, r, e.Recording, "kept", e.Bytes, e.DurationMs)
+	})
+	projections.Handle(p, func(ctx context.Context, tx projections.Tx, r ledger.Record, e box.RecordingLost) error {
+		return recorded(ctx, tx, r, e.Recording, "lost", 0, 0)
 	})
 	projections.Handle(p, func(ctx context.Context, tx projections.Tx, r ledger.Record, e box.Wired) error {
 		return step(ctx, tx, r, row{step: e.Step, kind: "wire", text: e.Service + " -> " + string(e.Mode), at: e.At.UnixNano()})
@@ -111,6 +123,12 @@ func finished(ctx context.Context, tx projections.Tx, r ledger.Record, e box.Exe
 	}
 	_, err := tx.ExecContext(ctx, `UPDATE steps SET outcome = ?, exit_code = ?, bg_id = ?, bytes = ?, duration_ms = ? WHERE box = ? AND step = ?`,
 		e.Outcome, code, e.BgID, e.StdoutBytes+e.StderrBytes, e.DurationMs, id(r), e.Step)
+	return err
+}
+
+func recorded(ctx context.Context, tx projections.Tx, r ledger.Record, recording, outcome string, bytes, durationMs int64) error {
+	_, err := tx.ExecContext(ctx, `UPDATE steps SET outcome = ?, bytes = ?, duration_ms = ? WHERE box = ? AND operation = ?`,
+		outcome, bytes, durationMs, id(r), recording)
 	return err
 }
 

@@ -66,6 +66,8 @@ func New() *projections.Projection {
 	projections.Handle(p, seen[box.ExecFinished])
 	projections.Handle(p, seen[box.Synced])
 	projections.Handle(p, seen[box.Fetched])
+	projections.Handle(p, seen[box.ShotTaken])
+	projections.Handle(p, seen[box.RecordingStarted])
 	projections.Handle(p, debited)
 	return p
 }

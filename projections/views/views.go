@@ -25,6 +25,7 @@ import (
 	"parallelsandbox/projections/hosts"
 	"parallelsandbox/projections/keys"
 	"parallelsandbox/projections/metering"
+	"parallelsandbox/projections/screen"
 	"parallelsandbox/projections/usage"
 	"parallelsandbox/projections/wiring"
 )
@@ -49,7 +50,7 @@ type Views struct {
 
 // All declares every read model.
 func All() []*projections.Projection {
-	return []*projections.Projection{billing.New(), boxes.New(), credits.New(), history.New(), hosts.New(), keys.New(), metering.New(), usage.New(), wiring.New()}
+	return []*projections.Projection{billing.New(), boxes.New(), credits.New(), history.New(), hosts.New(), keys.New(), metering.New(), screen.New(), usage.New(), wiring.New()}
 }
 
 // New returns the read models of a ledger. They stand still until Run.
@@ -101,6 +102,21 @@ func (v *Views) OpenExecs(ctx context.Context, replica string) ([]control.OpenEx
 // Operation implements control.Views.
 func (v *Views) Operation(ctx context.Context, id box.ID, operation string) (ledger.Revision, bool, error) {
 	return history.Begun(ctx, v.q, id, operation)
+}
+
+// Takeovers implements control.Views.
+func (v *Views) Takeovers(ctx context.Context, q control.TakeoverQuery) ([]control.TakeoverRow, error) {
+	return screen.Takeovers(ctx, v.q, q)
+}
+
+// OpenTakeovers implements control.Views.
+func (v *Views) OpenTakeovers(ctx context.Context) ([]control.OpenTakeover, error) {
+	return screen.Open(ctx, v.q)
+}
+
+// Recordings implements control.Views.
+func (v *Views) Recordings(ctx context.Context, id box.ID) ([]control.RecordingRow, error) {
+	return screen.Recordings(ctx, v.q, id)
 }
 
 // Spares implements control.Views.

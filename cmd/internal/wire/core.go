@@ -107,14 +107,24 @@ func (core *Core) slots(c Config) *policy.Slots {
 // idle is the policy that stops boxes nobody calls.
 func (core *Core) idle(c Config) *policy.Idle {
 	return &policy.Idle{
-		Boxes: core.Boxes, Live: core.here, Active: core.Use.Active, Forget: core.Use.Forget, Log: logger(c.Log, "idle"), Now: now, NewID: NewID,
+		Boxes: core.Boxes, Live: core.here, Active: core.Use.Active, Forget: core.Use.Forget, EndRecording: core.Use.EndRecording,
+		Log: logger(c.Log, "idle"), Now: now, NewID: NewID,
 	}
 }
 
 // freeze is the policy that has boxes frozen nobody calls.
 func (core *Core) freeze(c Config) *policy.Freeze {
 	return &policy.Freeze{
-		After: c.FreezeAfter, Boxes: core.Boxes, Live: core.here, Active: core.Use.Active, Log: logger(c.Log, "freeze"), Now: now, NewID: NewID,
+		After: c.FreezeAfter, Boxes: core.Boxes, Live: core.here, Active: core.Use.Active, EndRecording: core.Use.EndRecording,
+		Log: logger(c.Log, "freeze"), Now: now, NewID: NewID,
+	}
+}
+
+// takeovers is the policy that ends takeovers nobody is at any more.
+func (core *Core) takeovers(c Config) *policy.Takeovers {
+	return &policy.Takeovers{
+		Replica: string(core.Host), Boxes: core.Boxes, Open: core.Views.OpenTakeovers, Present: core.Use.Present, Started: now(),
+		Log: logger(c.Log, "takeovers"), Now: now, NewID: NewID,
 	}
 }
 

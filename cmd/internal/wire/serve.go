@@ -74,6 +74,7 @@ func (r *Running) open(ctx context.Context, l net.Listener) (err error) {
 	}
 	r.opened.add(background(ctx, c.Log, "slots", r.slots(c).Run))
 	r.opened.add(background(ctx, c.Log, "idle", r.idle(c).Run))
+	r.opened.add(background(ctx, c.Log, "takeovers", r.takeovers(c).Run))
 	r.opened.add(background(ctx, c.Log, "meter", r.meter(c).Run))
 	r.opened.add(background(ctx, c.Log, "billing", r.billing(c).Run))
 	r.opened.add(background(ctx, c.Log, "downloads", func(ctx context.Context) error { return r.sweepBlobs(ctx, c) }))

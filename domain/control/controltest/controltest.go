@@ -40,14 +40,15 @@ const (
 // Harness is a service and everything under it.
 type Harness struct {
 	*control.Service
-	Codec  *ledger.Codec
-	Clock  *Clock
-	Guests *Guests
-	Vault  *Vault
-	Blobs  *Blobs
-	Worker *Worker
-	Tenant Account // on the Free plan
-	Other  Account // a second tenant, on the Free plan too
+	Codec   *ledger.Codec
+	Clock   *Clock
+	Guests  *Guests
+	Screens *Screens
+	Vault   *Vault
+	Blobs   *Blobs
+	Worker  *Worker
+	Tenant  Account // on the Free plan
+	Other   Account // a second tenant, on the Free plan too
 
 	logs    lockedBuffer
 	hostIDs *Sequence
@@ -113,7 +114,7 @@ func New(t testing.TB, led ledger.Ledger, opts ...Option) *Harness {
 	for _, o := range opts {
 		o(&cfg)
 	}
-	h := &Harness{Codec: NewCodec(t), Clock: NewClock(), Guests: NewGuests(), Vault: new(Vault), Blobs: new(Blobs)}
+	h := &Harness{Codec: NewCodec(t), Clock: NewClock(), Guests: NewGuests(), Screens: NewScreens(), Vault: new(Vault), Blobs: new(Blobs)}
 	ids := &Sequence{Name: "control"}
 	if cfg.restarted {
 		ids.Name = "control/" + cfg.replica
@@ -127,7 +128,7 @@ func New(t testing.TB, led ledger.Ledger, opts ...Option) *Harness {
 		Hosts:   decider.NewRepository(led, h.Codec, host.Decider, 16),
 		Credits: decider.NewRepository(led, h.Codec, credit.Decider, 1024),
 		Prices:  decider.NewRepository(led, h.Codec, pricing.Decider, 1),
-		Guests:  h.Guests, Vault: h.Vault, Blobs: h.Blobs,
+		Guests:  h.Guests, Screens: h.Screens, Vault: h.Vault, Blobs: h.Blobs,
 		Views: cfg.views(led, h.Codec), Usage: NewOracle(led, h.Codec), Links: NewLinks(),
 		Log: slog.New(slog.NewTextHandler(&h.logs, nil)),
 		Now: h.Clock.Now, NewID: ids.ID, Token: tokens.Token,
@@ -218,10 +219,17 @@ func ParseDownload(t testing.TB, address string) control.SignedLink {
 	return parseLink(t, address, Base+"/v1/")
 }
 
-// ParsePage reads the address of a box's page as a door does.
-func ParsePage(t testing.TB, address string) control.SignedLink {
+// ParseTakeover reads the address of a takeover as a door does.
+func ParseTakeover(t testing.TB, address string) control.TakeoverLink {
 	t.Helper()
-	return parseLink(t, address, Base+"/boxes/")
+	u, err := url.Parse(address)
+	id, ok := strings.CutPrefix(u.Path, "/boxes/")
+	id, also := strings.CutSuffix(id, "/takeover")
+	if err != nil || !ok || !also {
+		t.Fatalf("%q is no address of a takeover (%v)", address, err)
+	}
+	q := u.Query()
+	return control.TakeoverLink{Box: box.ID(id), Nonce: q.Get("nonce"), Expires: q.Get("expires"), Signature: q.Get("signature")}
 }
 
 func parseLink(t testing.TB, address, before string) control.SignedLink {

@@ -143,6 +143,17 @@ func (b *told) steps() []control.Step {
 			s.Step, s.Kind, s.Text, s.Note, s.At, s.Bytes = e.Step, "sync", e.Dest, e.Repo, e.At, e.Bytes
 		case box.Fetched:
 			s.Step, s.Kind, s.Text, s.At, s.Bytes = e.Step, "get", e.Path, e.At, e.Bytes
+		case box.ShotTaken:
+			s.Step, s.Kind, s.Text, s.At, s.Bytes = e.Step, "shot", e.Target, e.At, e.Bytes
+		case box.RecordingStarted:
+			s.Step, s.Kind, s.Text, s.At, s.Outcome = e.Step, "record", "screen", e.At, "recording"
+		case box.RecordingStopped:
+			last := newest(steps, "record")
+			last.Outcome, last.Bytes, last.DurationMs = "kept", e.Bytes, e.DurationMs
+			continue
+		case box.RecordingLost:
+			newest(steps, "record").Outcome = "lost"
+			continue
 		case box.Wired:
 			s.Step, s.Kind, s.Text, s.At = e.Step, "wire", fmt.Sprintf("%s -> %s", e.Service, e.Mode), e.At
 		case box.ExecFinished:
@@ -159,6 +170,16 @@ func (b *told) steps() []control.Step {
 		steps = append(steps, s)
 	}
 	return steps
+}
+
+// newest finds the last step of a kind.
+func newest(steps []control.Step, kind string) *control.Step {
+	for i := range slices.Backward(steps) {
+		if steps[i].Kind == kind {
+			return &steps[i]
+		}
+	}
+	panic("no step of kind " + kind) // a recording that ends has begun
 }
 
 // History implements control.Views.
