@@ -110,7 +110,7 @@ func (s *Screens) on(ctx context.Context, id box.ID, do func(*rfb.Client) error)
 			return err
 		}
 		err = do(c)
-		if again && !fresh && errors.Is(err, rfb.ErrEnded) && !errors.Is(err, guest.ErrLost) {
+		if again && !fresh && errors.Is(err, rfb.ErrEnded) && !errors.Is(err, errBegun) {
 			continue
 		}
 		return err

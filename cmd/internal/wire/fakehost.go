@@ -10,7 +10,9 @@ import (
 
 	"parallelsandbox/hypervisor"
 	"parallelsandbox/hypervisor/boxd"
+	"parallelsandbox/hypervisor/boxd/process"
 	"parallelsandbox/hypervisor/fake"
+	"parallelsandbox/hypervisor/fake/screen"
 )
 
 // fake returns a driver without machines: boxd of each box runs inside this process, in
@@ -29,14 +31,16 @@ func (c Config) inProcess(log *slog.Logger, id hypervisor.ID, conn net.Conn) {
 	dir := filepath.Join(c.path("fake"), string(id))
 	first := make(chan net.Conn, 1)
 	first <- &hooked{Conn: conn, closed: cancel}
-	agent, err := boxd.New(boxd.Options{WorkDir: filepath.Join(dir, "work"), Dial: func(ctx context.Context) (net.Conn, error) {
+	dial := func(ctx context.Context) (net.Conn, error) {
 		select {
 		case c := <-first:
 			return c, nil
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
-	}})
+	}
+	display := func(*process.Table) (boxd.Display, error) { return screen.New(), nil }
+	agent, err := boxd.New(boxd.Options{WorkDir: filepath.Join(dir, "work"), Dial: dial, Display: display})
 	if err != nil {
 		log.Error("boxd does not start", "box", id, "err", err)
 		return

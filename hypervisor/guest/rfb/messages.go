@@ -3,6 +3,7 @@ package rfb
 import (
 	"encoding/binary"
 	"fmt"
+	"io"
 )
 
 // effect is what a message of a viewer does to the display.
@@ -124,4 +125,22 @@ func qemuMessage(b []byte) (message, error) {
 		return fixed(4, looks), nil
 	}
 	return message{}, fmt.Errorf("%w: a viewer sent a QEMU message of the unknown type %d", ErrProtocol, b[1])
+}
+
+// ReadMessage reads one whole message of a viewer, as a display does.
+func ReadMessage(r io.Reader) ([]byte, error) {
+	var b []byte
+	for need := 1; len(b) < need; {
+		at := len(b)
+		b = append(b, make([]byte, need-at)...)
+		if _, err := io.ReadFull(r, b[at:]); err != nil {
+			return nil, err
+		}
+		m, err := measure(b)
+		if err != nil {
+			return nil, err
+		}
+		need = max(m.need, m.length)
+	}
+	return b, nil
 }

@@ -37,8 +37,10 @@ func (c *Client) picture(ctx context.Context) (*frame, error) {
 	c.frame = f
 	w, h := c.width, c.height
 	c.mu.Unlock()
-	if err := c.send(appendRequest(nil, w, h)); err != nil {
-		return nil, err
+	if c.send(appendRequest(nil, w, h)) != nil {
+		c.Close()
+		<-c.gone
+		return nil, c.ended()
 	}
 	select {
 	case <-f.done:
