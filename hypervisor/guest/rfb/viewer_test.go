@@ -39,6 +39,9 @@ func passes(t *testing.T, mayType func() bool, piece int, messages string) (stri
 	if !ok && err == nil {
 		t.Fatalf("the introduction became %q", s.String())
 	}
+	if !ok {
+		return "", err // it did not come to messages
+	}
 	return got, err
 }
 
