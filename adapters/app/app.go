@@ -22,9 +22,9 @@ import (
 )
 
 // Screen carries the display of a box to a browser: a WebSocket that speaks RFB. With an
-// empty seat it can only be looked at.
+// empty seat it can only be looked at. An error was not answered yet.
 type Screen interface {
-	Serve(w http.ResponseWriter, r *http.Request, who control.Caller, id box.ID, seat string)
+	Serve(w http.ResponseWriter, r *http.Request, who control.Caller, id box.ID, seat string) error
 }
 
 // Config is what the app is made of. Control, URL, MCPURL, Key, Codes and Log are needed.

@@ -46,6 +46,8 @@ func (v *visit) ago(at time.Time) string { return v.span(v.now.Sub(at)) }
 // span rounds a duration to what a reader takes in.
 func (v *visit) span(d time.Duration) string {
 	switch d = max(d, 0); {
+	case d == 0:
+		return v.say("span.s", 0)
 	case d < time.Second:
 		return v.say("span.ms", d.Milliseconds())
 	case d < 10*time.Second:

@@ -72,8 +72,11 @@ type momentView struct {
 
 // timeline makes the strip from the newest events.
 func (a *App) timeline(r *http.Request, v *visit, who control.Caller, now control.Status) (*timeline, error) {
-	id := now.State.ID
-	rows, err := a.Control.History(r.Context(), who, control.HistoryQuery{Box: id, After: max(0, now.Revision-control.MaxPage), Limit: control.MaxPage})
+	id, after := now.State.ID, ledger.Revision(0)
+	if now.Revision > control.MaxPage {
+		after = now.Revision - control.MaxPage
+	}
+	rows, err := a.Control.History(r.Context(), who, control.HistoryQuery{Box: id, After: after, Limit: control.MaxPage})
 	if err != nil || len(rows) == 0 {
 		return &timeline{}, err
 	}

@@ -108,8 +108,7 @@ func (a *App) screen(w http.ResponseWriter, r *http.Request, v *visit) error {
 	if v.Seat != nil {
 		seat = v.Seat.Token
 	}
-	a.Screen.Serve(w, r, who, boxOf(r), seat)
-	return nil
+	return a.Screen.Serve(w, r, who, boxOf(r), seat)
 }
 
 // typeText types what was put together beside the screen: whole words, in any script, also

@@ -31,7 +31,7 @@ function draw() {
     legend: { show: false }, cursor: { show: false }, padding: [12, 4, 0, 0],
     scales: { x: { time: true, range: (_, min, max) => [min - 43200, max + 43200] }, y: { range: (_, min, max) => [0, max * 1.1 || 1] } },
     axes: [
-      { ...axis, grid: { show: false }, space: 56, incrs: [86400, 172800, 604800, 1209600, 2592000], values: (_, at) => at.map((s) => day.format(s * 1000)) },
+      { ...axis, grid: { show: false }, space: 56, size: 30, incrs: [86400, 172800, 604800, 1209600, 2592000], values: (_, at) => at.map((s) => day.format(s * 1000)) },
       { ...axis, size: 52 },
     ],
     series: [{}, ...stacked.map((_, i) => ({
