@@ -176,9 +176,48 @@ func (p *player) stage(words []string, body string) {
 			p.t.Fatal(err)
 		}
 		p.Clock.Advance(d)
+	case "screen-fails":
+		p.Screens.Fail(fault.New(fault.Kind(words[1]), "%s", body))
+	case "screen-works":
+		p.Screens.Fail(nil)
+	case "person": // sits down when somebody is asked for, and does what the words say
+		go p.person(box.ID(p.box), words[1], body)
+	case "holds": // sits down at once, and stays
+		who := control.Caller{Tenant: p.Tenant.ID, Person: words[1]}
+		if _, err := p.TakeSeat(ctx, who, box.ID(p.box)); err != nil {
+			p.t.Fatal(err)
+		}
 	case "boot-fails":
 		p.Worker.FailNextBoot(body)
 	default:
 		p.t.Fatalf("a transcript cannot %q", words[0])
+	}
+}
+
+// person waits until somebody is asked for, and hands the box back or declines.
+func (p *player) person(id box.ID, does, message string) {
+	ctx := context.Background()
+	who := control.Caller{Tenant: p.Tenant.ID, Person: "ada"}
+	for {
+		head, err := p.Ledger.Head(ctx)
+		if err != nil {
+			p.t.Error(err)
+			return
+		}
+		open, err := p.ListTakeovers(ctx, who, control.TakeoverQuery{Open: true})
+		if err != nil {
+			p.t.Error(err)
+			return
+		}
+		if len(open) > 0 {
+			if err := p.ReturnTakeover(ctx, who, open[0].Takeover, message, does == "declines"); err != nil {
+				p.t.Error(err)
+			}
+			return
+		}
+		if err := p.Ledger.Watch(ctx, head); err != nil {
+			p.t.Error(err)
+			return
+		}
 	}
 }

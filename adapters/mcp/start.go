@@ -66,7 +66,7 @@ func (d *Door) start() tool {
 		out: object(props{
 			"id!":          str("Id of the box, for the other tools."),
 			"sceneUrl!":    str("Public address of the first service. Whoever has it can look."),
-			"takeoverUrl!": str("Page of the box, for a person."),
+			"takeoverUrl!": str("Where a person takes over the screen, once, within a day; sandbox_status gives new ones."),
 			"status!":      str("ready, unless a repeated start found the box in a later state."),
 			"startedFrom!": str("cold: a machine was booted for it; spare: a waiting one was assigned."),
 		}).open(),

@@ -27,6 +27,8 @@ type statusResult struct {
 	WiringRevision  int               `json:"wiringRevision"`
 	ExternalBaseURL string            `json:"externalBaseUrl,omitempty"`
 	TakeoverURL     string            `json:"takeoverUrl"`
+	Takeover        *openTakeover     `json:"takeover,omitempty"`
+	Recording       string            `json:"recording,omitempty"`
 	SceneURL        string            `json:"sceneUrl"`
 	SceneURLs       map[string]string `json:"sceneUrls"`
 	Secrets         []string          `json:"secrets,omitempty"`
@@ -43,6 +45,38 @@ type statusResult struct {
 	ReadyAt         *time.Time        `json:"readyAt,omitempty"`
 	EndedAt         *time.Time        `json:"endedAt,omitempty"`
 	LastActivity    time.Time         `json:"lastActivity"`
+}
+
+// openTakeover is the takeover that is not over.
+type openTakeover struct {
+	Takeover    string     `json:"takeover"`
+	Note        string     `json:"note,omitempty"`
+	RequestedAt time.Time  `json:"requestedAt"`
+	ExpiresAt   time.Time  `json:"expiresAt"`
+	Person      string     `json:"person,omitempty"`
+	HeldSince   *time.Time `json:"heldSince,omitempty"`
+}
+
+func takeoverOf(t box.Takeover) *openTakeover {
+	if t.ID == "" {
+		return nil
+	}
+	open := &openTakeover{Takeover: t.ID, Note: t.Note, RequestedAt: t.RequestedAt, ExpiresAt: t.Until}
+	if t.Seat != "" {
+		open.Person, open.HeldSince = t.Person, &t.JoinedAt
+	}
+	return open
+}
+
+func takeoverSchema() schema {
+	return object(props{
+		"takeover!":    str("Its id."),
+		"note":         str("What the person was asked for."),
+		"requestedAt!": str("Since when somebody is asked for.").with("format", "date-time"),
+		"expiresAt!":   str("When it is over at the latest.").with("format", "date-time"),
+		"person":       str("Who is at the screen. Commands are locked meanwhile."),
+		"heldSince":    str("Since when.").with("format", "date-time"),
+	}).open().described("The person who is asked to the screen, or at it.")
 }
 
 // cost is what a box has used by now. Amounts are exact decimal numbers.
@@ -74,7 +108,7 @@ func healthSchema() schema {
 func stepSchema() schema {
 	return object(props{
 		"step!":      integer("Number of the step."),
-		"kind!":      str("exec, sync, get or wire."),
+		"kind!":      str("exec, sync, get, wire, shot or record."),
 		"text!":      str("The command, the path, or the change."),
 		"note":       str("What it was for."),
 		"at!":        str("When it began.").with("format", "date-time"),
@@ -91,7 +125,7 @@ func stepSchema() schema {
 
 func (d *Door) status() tool {
 	when := func(about string) schema { return str(about).with("format", "date-time") }
-	phase := []string{}
+	phase := []string{string(box.Held)}
 	for _, p := range box.Owned {
 		phase = append(phase, string(p))
 	}
@@ -109,7 +143,9 @@ func (d *Door) status() tool {
 			"health!":     healthSchema(),
 			"wiring!":     wiringSchema("The wiring table."), "wiringRevision!": integer("Its version, from 1."),
 			"externalBaseUrl": str("Where mode external leads."),
-			"takeoverUrl!":    str("Page of the box, for a person."),
+			"takeoverUrl!":    str("Where a person takes over the screen, once, within a day. Every call makes a new address."),
+			"takeover":        takeoverSchema(),
+			"recording":       str("Id of the recording that is being made."),
 			"sceneUrl!":       str("Public address of the first service."),
 			"sceneUrls!":      dictOf(schema{"type": "string"}, "Public address of every service, by name."),
 			"secrets":         array(schema{"type": "string"}, "Names of the secrets in its environment."),
@@ -138,8 +174,9 @@ func (d *Door) status() tool {
 func (d *Door) statusResultOf(s control.Status) statusResult {
 	st := s.State
 	out := statusResult{
-		ID: st.ID, Name: st.Name, Note: st.Note, State: st.Phase, Status: st.Phase, Health: s.Health,
+		ID: st.ID, Name: st.Name, Note: st.Note, State: st.Shown(), Status: st.Shown(), Health: s.Health,
 		Wiring: wiringTable(st.Services, st.ExternalBaseURL), WiringRevision: st.WiringRevision, ExternalBaseURL: st.ExternalBaseURL,
+		Takeover: takeoverOf(st.Takeover), Recording: st.Recording.ID,
 		TakeoverURL: s.TakeoverURL, SceneURL: s.SceneURL, SceneURLs: map[string]string{}, Secrets: st.Secrets, Steps: s.Steps,
 		Cost:           cost{s.Spent.Seconds, json.Number(s.Spent.Cost.String()), json.Number(s.Spent.Credits.String())},
 		IdleTimeoutMin: st.IdleTimeoutMin, Warning: s.Warning, FreezeAfterSec: int(s.FreezeAfter.Seconds()), ThawError: st.ThawError, StartedFrom: st.StartedFrom, Revision: s.Revision,

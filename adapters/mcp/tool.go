@@ -21,7 +21,7 @@ type tool struct {
 
 // tools lists what this release can do. A tool that is not built is not listed.
 func (d *Door) tools() []tool {
-	return []tool{d.start(), d.exec(), d.sync(), d.fetch(), d.wire(), d.status(), d.stop(), d.secrets()}
+	return []tool{d.start(), d.exec(), d.sync(), d.fetch(), d.wire(), d.shot(), d.takeover(), d.status(), d.stop(), d.secrets()}
 }
 
 // about is how a tool presents itself.

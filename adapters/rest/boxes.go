@@ -131,7 +131,7 @@ type serviceBody struct {
 
 func (s *server) bodyOf(st box.State, rev ledger.Revision) boxBody {
 	return boxBody{
-		ID: st.ID, Name: st.Name, Note: st.Note, Status: st.Phase, Why: st.Why, Image: st.Image, StartedFrom: st.StartedFrom,
+		ID: st.ID, Name: st.Name, Note: st.Note, Status: st.Shown(), Why: st.Why, Image: st.Image, StartedFrom: st.StartedFrom,
 		Wiring: s.wiringOf(st), Secrets: append([]string{}, st.Secrets...), IdleTimeoutMin: st.IdleTimeoutMin,
 		RequestedAt: st.RequestedAt, ReadyAt: optional(st.ReadyAt), FrozenAt: optional(st.FrozenAt), ThawError: st.ThawError, EndedAt: optional(st.EndedAt), LastActivity: st.LastActivity,
 		LastStep: st.Steps, Revision: rev,

@@ -13,8 +13,13 @@ import (
 	"parallelsandbox/domain/control"
 )
 
-// download serves a signed link. Whatever is wrong with the link is refused alike.
-func (s *server) download(w http.ResponseWriter, r *http.Request) error {
+// download serves the signed links to one kind of blobs.
+func (s *server) download(kind string) answer {
+	return func(w http.ResponseWriter, r *http.Request) error { return s.serveBlob(w, r, kind) }
+}
+
+// serveBlob serves a signed link. Whatever is wrong with the link is refused alike.
+func (s *server) serveBlob(w http.ResponseWriter, r *http.Request, kind string) error {
 	q := r.URL.Query()
 	for _, values := range q {
 		if len(values) > 1 {
@@ -23,7 +28,7 @@ func (s *server) download(w http.ResponseWriter, r *http.Request) error {
 	}
 	id := chi.URLParam(r, "id")
 	link := control.SignedLink{
-		Key: "downloads/" + chi.URLParam(r, "box") + "/" + id, Name: q.Get("name"), Expires: q.Get("expires"), Signature: q.Get("signature"),
+		Key: kind + "/" + chi.URLParam(r, "box") + "/" + id, Name: q.Get("name"), Expires: q.Get("expires"), Signature: q.Get("signature"),
 	}
 	body, size, err := s.Control.OpenDownload(r.Context(), link)
 	if err != nil {
@@ -31,8 +36,11 @@ func (s *server) download(w http.ResponseWriter, r *http.Request) error {
 	}
 	defer body.Close()
 	h := w.Header()
-	h.Set("Content-Type", contentType(link.Name))
+	h.Set("Content-Type", contentType(kind, link.Name))
 	h.Set("Content-Disposition", disposition(link.Name))
+	if kind == control.Shots || kind == control.Recordings {
+		h.Set("Content-Disposition", "inline") // made by us, and shown on pages
+	}
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Content-Security-Policy", "sandbox; default-src 'none'")
 	h.Set("Cache-Control", "private, no-store")
@@ -52,7 +60,13 @@ func (s *server) download(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func contentType(name string) string {
+func contentType(kind, name string) string {
+	switch kind {
+	case control.Shots:
+		return "image/png"
+	case control.Recordings:
+		return "video/mp4"
+	}
 	if strings.HasSuffix(name, ".gz") || strings.HasSuffix(name, ".tgz") {
 		return "application/gzip"
 	}

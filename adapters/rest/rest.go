@@ -3,7 +3,7 @@
 //
 // Read rest.go for the routes and request.go for what every request goes through, then
 // problem.go for how a refusal looks, and one file for each group of routes: boxes.go,
-// history.go, sync.go, download.go, secrets.go, keys.go, usage.go, credits.go, statement.go,
+// history.go, sync.go, download.go, screen.go, secrets.go, keys.go, usage.go, credits.go, statement.go,
 // billing.go, probes.go. Every route is one
 // use case of domain/control; schemas/openapi.yaml describes them and a test holds it to that.
 package rest
@@ -22,9 +22,10 @@ import (
 	"parallelsandbox/domain/control"
 )
 
-// Config is what the API is made of. Control, Billing, Metrics and Log are needed.
+// Config is what the API is made of. Control, Screen, Billing, Metrics and Log are needed.
 type Config struct {
 	Control *control.Service
+	Screen  Screen
 	Billing *control.Billing
 	Metrics *prometheus.Registry // gains the counters of this package; served at /metrics
 	Log     *slog.Logger
@@ -78,7 +79,9 @@ func routes(c Config) *chi.Mux {
 	r.Get("/healthz", s.open(healthz))
 	r.Get("/readyz", s.open(s.readyz))
 	r.Method(http.MethodGet, "/metrics", promhttp.HandlerFor(c.Metrics, promhttp.HandlerOpts{}))
-	r.Get("/v1/downloads/{box}/{id}", s.open(s.download))
+	for _, kind := range []string{"downloads", control.Shots, control.Recordings} {
+		r.Get("/v1/"+kind+"/{box}/{id}", s.open(s.download(kind)))
+	}
 
 	r.Get("/v1/boxes", s.owned(s.listBoxes))
 	r.Post("/v1/boxes", s.owned(s.startBox))
@@ -87,6 +90,16 @@ func routes(c Config) *chi.Mux {
 	r.Get("/v1/boxes/{id}/wiring", s.owned(s.getWiring))
 	r.Get("/v1/boxes/{id}/history", s.owned(s.getHistory))
 	r.Post("/v1/boxes/{id}/sync", s.owned(s.sync))
+
+	r.Get("/v1/boxes/{id}/screencast", s.owned(s.screencast))
+	r.Post("/v1/boxes/{id}/input", s.owned(s.input))
+	r.Post("/v1/boxes/{id}/shots", s.owned(s.takeShot))
+	r.Get("/v1/boxes/{id}/recordings", s.owned(s.listRecordings))
+	r.Get("/v1/boxes/{id}/custody", s.owned(s.getCustody))
+
+	r.Get("/v1/takeovers", s.owned(s.listTakeovers))
+	r.Post("/v1/takeovers/{id}/join", s.owned(s.joinTakeover))
+	r.Post("/v1/takeovers/{id}/return", s.owned(s.returnTakeover))
 
 	r.Get("/v1/keys", s.owned(s.listKeys))
 	r.Post("/v1/keys", s.owned(s.issueKey))

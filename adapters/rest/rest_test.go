@@ -10,6 +10,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/coder/websocket"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"parallelsandbox/adapters/memory"
@@ -36,7 +37,7 @@ func open(t testing.TB, change func(*rest.Config), opts ...controltest.Option) *
 	w.stripe = stripetest.New(t, w.Clock.Now)
 	bills, _ := stripetest.Billing(t, w.Harness, w.stripe.Config())
 	cfg := rest.Config{
-		Control: w.Service, Billing: bills, Metrics: w.metrics, Log: slog.New(slog.NewTextHandler(w.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		Control: w.Service, Screen: display{w.Service}, Billing: bills, Metrics: w.metrics, Log: slog.New(slog.NewTextHandler(w.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
 	if change != nil {
 		change(&cfg)
@@ -47,6 +48,22 @@ func open(t testing.TB, change func(*rest.Config), opts ...controltest.Option) *
 	w.server.Start()
 	t.Cleanup(w.server.Close)
 	return w
+}
+
+// display shows nothing; what is refused is the use case's to say.
+type display struct{ use *control.Service }
+
+func (d display) Serve(w http.ResponseWriter, r *http.Request, who control.Caller, id box.ID, seat string) error {
+	screen, err := d.use.Screencast(r.Context(), who, id, seat)
+	if err != nil {
+		return err
+	}
+	defer screen.Close()
+	c, err := websocket.Accept(w, r, nil)
+	if err == nil {
+		c.CloseNow()
+	}
+	return nil
 }
 
 // start makes a box that is ready.

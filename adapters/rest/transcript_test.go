@@ -167,6 +167,23 @@ func (s *stage) change(words []string) {
 		if d, err = s.Get(ctx, s.Tenant.Caller, control.GetRequest{Box: id, Path: words[2]}); err == nil {
 			s.call("LINK", strings.TrimPrefix(d.URL, controltest.Base))
 		}
+	case "shot":
+		var d control.Download
+		if d, err = s.Shot(ctx, s.Tenant.Caller, id, control.ScreenTarget); err == nil {
+			s.call("LINK", strings.TrimPrefix(d.URL, controltest.Base))
+		}
+	case "record":
+		if _, err = s.StartRecording(ctx, s.Tenant.Caller, id); err == nil {
+			var made control.Recorded
+			if made, err = s.StopRecording(ctx, s.Tenant.Caller, id); err == nil {
+				s.call("LINK", strings.TrimPrefix(made.URL, controltest.Base))
+			}
+		}
+	case "takeover":
+		takeover := s.NewID()
+		s.call("TAKEOVER", takeover)
+		ask := box.RequestTakeover{Takeover: takeover, Note: strings.Join(words[2:], " "), Until: s.Now().Add(control.TakeoverLife), At: s.Now()}
+		_, err = s.Boxes.Execute(ctx, box.StreamOf(id), ask, control.By("test", s.Now, s.NewID))
 	case "boot-fails":
 		s.Worker.FailNextBoot(strings.Join(words[1:], " "))
 	case "vault":
@@ -213,9 +230,11 @@ func (s *stage) exchange(text string) string {
 		s.t.Fatalf("%s: %v", lines[0], err)
 	}
 	defer resp.Body.Close()
-	answer, err := io.ReadAll(resp.Body)
-	if err != nil {
-		s.t.Fatal(err)
+	var answer []byte
+	if resp.StatusCode != http.StatusSwitchingProtocols { // after it come frames, without end
+		if answer, err = io.ReadAll(resp.Body); err != nil {
+			s.t.Fatal(err)
+		}
 	}
 	s.spec.check(s.t, req, content, resp, answer)
 	s.learn(method, path, resp, answer)
@@ -224,8 +243,12 @@ func (s *stage) exchange(text string) string {
 
 // learn names what was made.
 func (s *stage) learn(method, path string, resp *http.Response, answer []byte) {
-	var made struct{ ID, Key string }
-	if resp.StatusCode != http.StatusCreated || json.Unmarshal(answer, &made) != nil {
+	var made struct{ ID, Key, Seat string }
+	if strings.HasSuffix(path, "/join") && resp.StatusCode == http.StatusOK && json.Unmarshal(answer, &made) == nil {
+		s.call("SEAT", made.Seat)
+		return
+	}
+	if resp.StatusCode != http.StatusCreated || json.Unmarshal(answer, &made) != nil || made.ID == "" {
 		return
 	}
 	if strings.HasPrefix(path, "/v1/boxes") {
@@ -250,7 +273,7 @@ func (s *stage) written(resp *http.Response, answer []byte) string {
 			fmt.Fprintf(&b, "%s: %s\n", textproto.CanonicalMIMEHeaderKey(name), value)
 		}
 	}
-	if length := resp.Header.Get("Content-Length"); resp.Request.Method != http.MethodHead && resp.Request.URL.Path != "/metrics" && length != fmt.Sprint(len(answer)) {
+	if length := resp.Header.Get("Content-Length"); resp.Request.Method != http.MethodHead && resp.Request.URL.Path != "/metrics" && length != fmt.Sprint(len(answer)) && resp.StatusCode != http.StatusSwitchingProtocols {
 		s.t.Errorf("%s %s: Content-Length is %q, the body has %d bytes", resp.Request.Method, resp.Request.URL.Path, length, len(answer))
 	}
 	var pretty bytes.Buffer

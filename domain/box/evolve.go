@@ -24,6 +24,17 @@ const (
 	Lost         Phase = "interrupted" // the machine under it was lost
 )
 
+// Held is how a box that a person holds is shown: it is Running.
+const Held Phase = "takeover"
+
+// Shown is the phase as people and agents see it.
+func (s State) Shown() Phase {
+	if s.Phase == Running && s.Takeover.Seat != "" {
+		return Held
+	}
+	return s.Phase
+}
+
 // Phases lists every phase a box can be in, for exhaustive tests.
 var Phases = []Phase{Absent, Warming, Spare, Starting, Running, Suspending, Suspended, Resuming, ShuttingDown, Ended, Lost}
 

@@ -161,11 +161,16 @@ func (core *Core) here(ctx context.Context) ([]box.ID, error) {
 	return core.liveBoxes(ctx, string(core.Host))
 }
 
-// sweepBlobs removes downloads whose links have expired for good.
+// sweepBlobs removes what is kept only for a time.
 func (core *Core) sweepBlobs(ctx context.Context, c Config) error {
+	kept := map[string]time.Duration{
+		blobs.Downloads: blobs.DownloadRetention, control.Shots + "/": control.ShotLife, control.Recordings + "/": control.RecordingLife,
+	}
 	for tick := time.NewTicker(10 * time.Minute); ; {
-		if _, err := core.Blobs.Sweep(ctx, blobs.Downloads, now().Add(-blobs.DownloadRetention)); err != nil && ctx.Err() == nil {
-			c.Log.Warn("old downloads not removed yet", "err", err)
+		for prefix, life := range kept {
+			if _, err := core.Blobs.Sweep(ctx, prefix, now().Add(-life)); err != nil && ctx.Err() == nil {
+				c.Log.Warn("old blobs not removed yet", "prefix", prefix, "err", err)
+			}
 		}
 		select {
 		case <-ctx.Done():

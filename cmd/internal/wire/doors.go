@@ -14,6 +14,7 @@ import (
 	"parallelsandbox/adapters/edge"
 	"parallelsandbox/adapters/mcp"
 	"parallelsandbox/adapters/rest"
+	"parallelsandbox/adapters/screen"
 	"parallelsandbox/hypervisor"
 )
 
@@ -31,8 +32,9 @@ func doors(c Config, core *Core, d hypervisor.Driver) (http.Handler, func() erro
 	if err != nil {
 		return nil, nil, err
 	}
-	api := rest.New(rest.Config{Control: core.Use, Billing: bills, Metrics: metrics, Log: logger(c.Log, "rest"), Ready: checks(core, d)})
-	pages, err := core.app(c, bills, nil)
+	screens := screen.New(screen.Config{Control: core.Use, Log: logger(c.Log, "screen")})
+	api := rest.New(rest.Config{Control: core.Use, Screen: screens, Billing: bills, Metrics: metrics, Log: logger(c.Log, "rest"), Ready: checks(core, d)})
+	pages, err := core.app(c, bills, screens)
 	if err != nil {
 		return nil, nil, err
 	}
