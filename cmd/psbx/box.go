@@ -18,7 +18,7 @@ import (
 
 func boxes(c *wire.Config) *cobra.Command {
 	cmd := &cobra.Command{Use: "box", Short: "Audit one box from the ledger, or put it to rest"}
-	cmd.AddCommand(boxHistory(c), boxAt(c), boxFreeze(c))
+	cmd.AddCommand(boxHistory(c), boxAt(c), boxCustody(c), boxFreeze(c))
 	return cmd
 }
 
