@@ -44,7 +44,7 @@ func (boxDisplay) String() string  { return "display" }
 func (c *Client) Page(ctx context.Context, address string) (picture []byte, width, height int, err error) {
 	o := order{
 		method: http.MethodPost, path: protocol.PathPage, body: jsonBody(protocol.PageRequest{URL: address}), again: true,
-		patience: silences*c.beat + 2*protocol.PageStart + protocol.PageTime + protocol.PageSettle,
+		patience: silences*c.beat + protocol.PageStart + protocol.PageTime + protocol.PageSettle + protocol.PageShot,
 	}
 	k, err := c.begin(ctx, o)
 	if err != nil {

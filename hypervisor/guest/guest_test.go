@@ -8,11 +8,16 @@ import (
 	"testing"
 
 	"parallelsandbox/hypervisor/boxd"
+	"parallelsandbox/hypervisor/boxd/process"
+	"parallelsandbox/hypervisor/fake/screen"
 	"parallelsandbox/hypervisor/guest/guesttest"
 )
 
 // newAgent runs boxd inside this test program, with a directory for its box.
-func newAgent(t testing.TB) guesttest.Box {
+func newAgent(t testing.TB) guesttest.Box { return newAgentWith(t, nil) }
+
+// newAgentWith is newAgent with a display, or without where that is nil.
+func newAgentWith(t testing.TB, display func(*process.Table) (boxd.Display, error)) guesttest.Box {
 	conns := make(chan net.Conn)
 	dir := t.TempDir()
 	hosts := filepath.Join(dir, "hosts")
@@ -42,6 +47,7 @@ func newAgent(t testing.TB) guesttest.Box {
 	}()
 	a, err := boxd.New(boxd.Options{
 		WorkDir:   b.WorkDir,
+		Display:   display,
 		HostsFile: hosts,
 		NamePort:  namePort,
 		Dial: func(ctx context.Context) (net.Conn, error) {
@@ -75,4 +81,10 @@ func newAgent(t testing.TB) guesttest.Box {
 
 func TestAgent(t *testing.T) {
 	guesttest.Run(t, func(t *testing.T) guesttest.Box { return newAgent(t) })
+}
+
+func TestAgentWithADisplay(t *testing.T) {
+	guesttest.Display(t, func(t *testing.T) guesttest.Box {
+		return newAgentWith(t, func(*process.Table) (boxd.Display, error) { return screen.New(), nil })
+	})
 }

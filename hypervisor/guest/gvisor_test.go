@@ -22,7 +22,13 @@ import (
 // gvisor it fails instead.
 func newBox(t testing.TB) guesttest.Box {
 	t.Helper()
-	cfg, root, err := backend(t)
+	return boot(t, "base", hypervisor.Spec{MemoryMB: 1024, Procs: procs})
+}
+
+// boot boots a box of an image, of the size that a spec says.
+func boot(t testing.TB, profile string, size hypervisor.Spec) guesttest.Box {
+	t.Helper()
+	cfg, root, err := backend(t, profile)
 	if err != nil {
 		if slices.Contains(strings.Split(os.Getenv("TEST_REQUIRE"), ","), "gvisor") {
 			t.Fatalf("TEST_REQUIRE names gvisor: %v", err)
@@ -42,12 +48,13 @@ func newBox(t testing.TB) guesttest.Box {
 			t.Error(err)
 		}
 	})
-	m, err := d.Create(ctx, hypervisor.Spec{ID: boxID, RootFS: root, Hostname: "box", MemoryMB: 1024, Procs: procs})
+	size.ID, size.RootFS, size.Hostname = boxID, root, "box"
+	m, err := d.Create(ctx, size)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return guesttest.Box{
-		Dial: m.Conn, WorkDir: "/work", HostsFile: "/etc/hosts", NamePort: 80, Procs: procs, Resolves: true,
+		Dial: m.Conn, WorkDir: "/work", HostsFile: "/etc/hosts", NamePort: 80, Procs: size.Procs, Resolves: true,
 		Freezer: d, ID: boxID,
 	}
 }
@@ -56,8 +63,8 @@ const boxID hypervisor.ID = "aaaabbbbccccdddd2222"
 
 const procs = 200 // limit on processes of the box
 
-// backend finds what a real box needs.
-func backend(t testing.TB) (gvisor.Config, string, error) {
+// backend finds what a real box of an image needs.
+func backend(t testing.TB, profile string) (gvisor.Config, string, error) {
 	if os.Getuid() != 0 {
 		return gvisor.Config{}, "", errors.New("running boxes needs root")
 	}
@@ -78,7 +85,7 @@ func backend(t testing.TB) (gvisor.Config, string, error) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
-	img, err := image.Ensure(ctx, images, "base", os.Stderr)
+	img, err := image.Ensure(ctx, images, profile, os.Stderr)
 	if err != nil {
 		return gvisor.Config{}, "", err
 	}

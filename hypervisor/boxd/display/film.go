@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -41,8 +40,6 @@ type film struct {
 	long time.Duration
 }
 
-var filmID = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
-
 const (
 	filmRate = 15 // pictures in a second
 	// filmGap is the longest a picture of the film stands still for a box that did: what
@@ -52,8 +49,8 @@ const (
 
 // Record begins a recording and returns when its first picture is taken.
 func (s *Screen) Record(ctx context.Context, id string) error {
-	if !filmID.MatchString(id) {
-		return protocol.Errorf(protocol.Invalid, "a recording is named by 1 to 64 letters, digits, - and _, not %q", id)
+	if err := protocol.CheckFilm(id); err != nil {
+		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, protocol.FilmStart)
 	defer cancel()

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/url"
 	"os"
 	"syscall"
 
@@ -14,17 +13,13 @@ import (
 	"parallelsandbox/hypervisor/boxd/protocol"
 )
 
-// schemes are the kinds of addresses a page may have.
-var schemes = map[string]bool{"http": true, "https": true, "file": true, "data": true, "about": true}
-
 var errSlow = errors.New("it took too long")
 
 // Page is the picture of a page in a browser of its own, which fills the display meanwhile.
 // One page at a time: each browser takes a few hundred megabytes.
 func (s *Screen) Page(ctx context.Context, address string) ([]byte, error) {
-	u, err := url.Parse(address)
-	if err != nil || !schemes[u.Scheme] {
-		return nil, protocol.Errorf(protocol.Invalid, "%q is not the address of a page, such as http://localhost:3000/", address)
+	if err := protocol.CheckPage(address); err != nil {
+		return nil, err
 	}
 	select {
 	case <-s.browser:
@@ -83,9 +78,9 @@ func (s *Screen) browse(profile string) (*browser, error) {
 	}
 	defer syscall.Close(out)
 	b.said = said
-	env := environment(process.MarkerName + "=" + string(b.marker))
+	env := environment(process.MarkerName+"="+string(b.marker), "TMPDIR="+profile)
 	b.proc, err = s.start(out, []int{ask, tell}, env, s.at.Browser,
-		"--remote-debugging-pipe", "--user-data-dir="+profile, "--kiosk", "--disable-extensions", "--mute-audio",
+		"--remote-debugging-pipe", "--user-data-dir="+profile, "--kiosk", "--disable-extensions", "--mute-audio", "--no-zygote",
 		"--window-position=0,0", fmt.Sprintf("--window-size=%d,%d", protocol.DisplayWidth, protocol.DisplayHeight), "about:blank")
 	if err != nil {
 		b.closePipes()
@@ -127,7 +122,7 @@ func (b *browser) picture(ctx context.Context, address string) ([]byte, error) {
 	}
 	b.settle(ctx)
 	var shot struct{ Data string }
-	ctx, cancel := context.WithTimeout(ctx, protocol.PageStart)
+	ctx, cancel := context.WithTimeoutCause(ctx, protocol.PageShot, fmt.Errorf("its picture was not there within %s: %w", protocol.PageShot, errSlow))
 	defer cancel()
 	if err := b.call(ctx, b.session, "Page.captureScreenshot", map[string]any{"format": "png", "optimizeForSpeed": true}, &shot); err != nil {
 		return nil, b.failed(ctx, err)
@@ -145,7 +140,7 @@ func (b *browser) picture(ctx context.Context, address string) ([]byte, error) {
 // failed is a browser that does not do what browsers do.
 func (b *browser) failed(ctx context.Context, err error) error {
 	if ctx.Err() != nil && !errors.Is(err, errSlow) {
-		return err
+		return err // nobody waits for it any more
 	}
 	return protocol.Errorf(protocol.Internal, "the browser in the box failed: %v (%s)", err, b.said.last())
 }

@@ -113,11 +113,14 @@ func (s *Screen) mark(text string) {
 
 // Page fetches the page, and is a picture in the colour of its text.
 func (s *Screen) Page(ctx context.Context, url string) ([]byte, error) {
+	if err := protocol.CheckPage(url); err != nil {
+		return nil, err
+	}
 	ctx, cancel := context.WithTimeout(ctx, protocol.PageTime)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
-		return nil, protocol.Errorf(protocol.Invalid, "%q is not the address of a page, such as http://localhost:3000/", url)
+		return nil, protocol.Errorf(protocol.Invalid, "the page %s could not be opened: net::ERR_INVALID_URL", url)
 	}
 	r, err := http.DefaultClient.Do(req)
 	if err != nil {
@@ -153,6 +156,9 @@ func netError(err error) string {
 
 // Record begins a recording.
 func (s *Screen) Record(_ context.Context, id string) error {
+	if err := protocol.CheckFilm(id); err != nil {
+		return err
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if _, ok := s.films[id]; ok {

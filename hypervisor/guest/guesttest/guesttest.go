@@ -2,7 +2,7 @@
 // runs against boxd as a plain process and against real boxes alike.
 //
 // Read this file, then exec.go, link.go, put.go, get.go, dial.go, wiring.go,
-// freeze.go.
+// freeze.go, display.go.
 package guesttest
 
 import (
@@ -46,10 +46,7 @@ const beat = time.Second
 
 // Run runs the suite against one box. Subtests share it and use directories of their own.
 func Run(t *testing.T, newBox func(t *testing.T) Box) {
-	b := newBox(t)
-	s := &suite{Box: b, wire: &wire{dial: b.Dial}}
-	s.client = guest.New(s.wire.next, guest.Options{Heartbeat: beat})
-	t.Cleanup(func() { s.client.Close() })
+	s := newSuite(t, newBox(t))
 	t.Run("exec", s.exec)
 	t.Run("background", s.background)
 	t.Run("link", s.link)
@@ -58,9 +55,17 @@ func Run(t *testing.T, newBox func(t *testing.T) Box) {
 	t.Run("dial", s.dial)
 	t.Run("wiring", s.wiring)
 	t.Run("fork bomb", s.bomb)
-	if b.Freezer != nil {
+	t.Run("no display", s.noDisplay)
+	if s.Freezer != nil {
 		t.Run("freeze", s.freeze)
 	}
+}
+
+func newSuite(t *testing.T, b Box) *suite {
+	s := &suite{Box: b, wire: &wire{dial: b.Dial}}
+	s.client = guest.New(s.wire.next, guest.Options{Heartbeat: beat})
+	t.Cleanup(func() { s.client.Close() })
+	return s
 }
 
 type suite struct {
