@@ -59,6 +59,7 @@ type step struct {
 	Number   int
 	Kind     string
 	Text     string
+	Long     bool // it scrolls by itself
 	Note     string
 	Result   tag
 	Output   string
@@ -122,7 +123,7 @@ func (a *App) box(r *http.Request, v *visit) (page, error) {
 	}
 	p := page{
 		Name: "box", Title: view.Name, Section: "boxes", Body: view, Live: "/boxes/" + string(view.ID) + "/live",
-		Regions: []string{"box.head", "box.seat", "box.body", "box.strip", "box.events"},
+		Regions: []string{"box.head", "box.seat", "box.steps", "box.side", "box.strip", "box.events"},
 	}
 	if view.HasScreen && view.Bundled && !view.Over {
 		p.Scripts = []string{"screen.js"}
@@ -232,7 +233,7 @@ func (v *visit) step(s control.Step) step {
 		kind = s.Kind
 	}
 	out := step{
-		Number: s.Step, Kind: kind, Text: s.Text, Note: s.Note, At: v.when(s.At), Result: v.result(s), By: s.Agent,
+		Number: s.Step, Kind: kind, Text: s.Text, Long: len(s.Text) > 400 || strings.Count(s.Text, "\n") > 5, Note: s.Note, At: v.when(s.At), Result: v.result(s), By: s.Agent,
 	}
 	if s.DurationMs > 0 {
 		out.Duration = v.span(time.Duration(s.DurationMs) * time.Millisecond)

@@ -111,6 +111,7 @@ func (v *visit) bucket(b credit.Bucket) bucketRow {
 	}
 	if b.ExpiresAt != nil {
 		until := v.exact(*b.ExpiresAt)
+		until.Text = b.ExpiresAt.In(v.Zone).Format(time.DateOnly)
 		row.Expires, row.In = &until, v.span(b.ExpiresAt.Sub(v.now))
 	}
 	return row

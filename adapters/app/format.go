@@ -54,6 +54,10 @@ func (v *visit) span(d time.Duration) string {
 		return v.say("span.s", fmt.Sprintf("%.1f", d.Seconds()))
 	case d < time.Minute:
 		return v.say("span.s", int(d.Seconds()))
+	case d < time.Hour && d%time.Minute < time.Second:
+		return v.say("span.m", int(d.Minutes()))
+	case d < 48*time.Hour && d%time.Hour < time.Minute:
+		return v.say("span.h", int(d.Hours()))
 	case d < time.Hour:
 		return v.say("span.ms2", int(d.Minutes()), int(d.Seconds())%60)
 	case d < 48*time.Hour:

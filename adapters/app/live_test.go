@@ -62,7 +62,7 @@ func TestAPageThatIsOpenIsToldWhatHappens(t *testing.T) {
 	box := b.news("/boxes/" + string(id) + "/live")
 	box.until(t, "box.head", "ready")
 	w.run(id, "make lint", "", control.Result{}, time.Second)
-	box.until(t, "box.body", "make lint")
+	box.until(t, "box.steps", "make lint")
 	takeovers := b.news("/takeovers/live")
 	w.ask(id, "the code, please")
 	takeovers.until(t, "takeovers.list", "the code, please")

@@ -63,7 +63,7 @@ type frame struct {
 	Languages []choice
 	Themes    []choice
 	Available string // credits
-	Waiting   int    // takeovers
+	Waiting   int    // takeovers that nobody came for yet
 }
 
 type choice struct {
@@ -125,8 +125,12 @@ func (a *App) frame(r *http.Request, v *visit, p page) (*frame, error) {
 		return nil, err
 	}
 	f.Available = figure(int64(st.Available(v.now)), 3, 1)
-	waiting, err := a.waiting(r.Context(), v)
-	f.Waiting = len(waiting)
+	open, err := a.waiting(r.Context(), v)
+	for _, t := range open {
+		if t.State == "waiting" {
+			f.Waiting++
+		}
+	}
 	return f, err
 }
 

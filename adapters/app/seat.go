@@ -14,7 +14,8 @@ type linkView struct {
 	*visit
 	ID        box.ID
 	Name      string
-	Note      string // what the agent asks for
+	Asked     bool   // an agent waits for a person
+	Note      string // and this is what it asks for
 	Held      string // who is at the screen already
 	Nonce     string
 	Expires   string
@@ -34,7 +35,7 @@ func (a *App) takeoverLink(w http.ResponseWriter, r *http.Request, v *visit) err
 		return err
 	}
 	view := linkView{
-		visit: v, ID: st.ID, Name: title(st.Name, st.ID), Note: st.Takeover.Note, Nonce: link.Nonce, Expires: link.Expires, Signature: link.Signature,
+		visit: v, ID: st.ID, Name: title(st.Name, st.ID), Asked: st.Takeover.By == box.Agent, Note: st.Takeover.Note, Nonce: link.Nonce, Expires: link.Expires, Signature: link.Signature,
 	}
 	if st.Takeover.Seat != "" {
 		view.Held = v.person(st.Takeover.Person)

@@ -100,7 +100,7 @@ func TestTheTenantsPeopleAtTheScreen(t *testing.T) {
 	id := w.lived()
 	path := "/boxes/" + string(id)
 	b, c := w.signedIn(w.Tenant.ID), w.signedIn(w.Tenant.ID)
-	b.get(path).wants(t, 200, "You are looking on", "Take mouse and keyboard")
+	b.get(path).wants(t, 200, "You are watching", "Take mouse and keyboard")
 	b.get(path + "/screen")
 	if s := w.screen.last(); s.seat != "" || s.who.Person != "Aiko" {
 		t.Errorf("looking on: %+v", s)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/go-chi/chi/v5"
 
+	"parallelsandbox/domain/box"
 	"parallelsandbox/domain/control"
 )
 
@@ -28,6 +29,7 @@ type takeoverRow struct {
 	Person  string
 	State   tag
 	Held    bool
+	Visit   bool // nobody asked: the person came by themselves
 	Message string
 	Ended   stamp
 }
@@ -60,7 +62,7 @@ func (a *App) takeovers(r *http.Request, v *visit) (page, error) {
 func (v *visit) takeover(t control.TakeoverRow) takeoverRow {
 	row := takeoverRow{
 		ID: t.Takeover, Box: string(t.Box), Name: title(t.BoxName, t.Box), Note: t.Note, Age: v.ago(t.RequestedAt), Left: v.span(t.ExpiresAt.Sub(v.now)),
-		At: v.when(t.RequestedAt), Person: v.person(t.Person), Held: t.State == "held", Message: t.Message,
+		At: v.when(t.RequestedAt), Person: v.person(t.Person), Held: t.State == "held", Visit: t.By == box.Person, Message: t.Message,
 	}
 	kind := "off"
 	switch t.State {
