@@ -23,10 +23,11 @@ let terms = ''
 for (const name of [...packages].sort()) {
   const about = JSON.parse(await readFile(`node_modules/${name}/package.json`, 'utf8'))
   let text = ''
-  for (const file of ['LICENSE', 'LICENSE.txt', 'LICENSE.md']) {
-    text ||= await readFile(`node_modules/${name}/${file}`, 'utf8').catch(() => '')
+  for (const file of ['LICENSE', 'LICENSE.txt', 'docs/LICENSE.MPL-2.0', 'vendor/pako/LICENSE']) {
+    const part = await readFile(`node_modules/${name}/${file}`, 'utf8').catch(() => '')
+    if (part) text += part.trim() + '\n\n\n'
   }
   if (!text) throw new Error(`${name} brings no terms of use`)
-  terms += `${name} ${about.version} (${about.license})\n\n${text.trim()}\n\n\n`
+  terms += `${name} ${about.version} (${about.license}), its source is ${about.repository?.url ?? about.homepage}\n\n${text}`
 }
 await writeFile(`${out}/licenses.txt`, terms)
