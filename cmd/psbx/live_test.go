@@ -200,6 +200,7 @@ type status struct {
 		Kind string `json:"kind"`
 		BgID string `json:"bgId"`
 	} `json:"steps"`
+	Takeover struct{ Takeover string } `json:"takeover"`
 }
 
 func statusOf(t *testing.T, a *agent.Agent, id string) (st status) {
