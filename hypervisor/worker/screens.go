@@ -290,7 +290,7 @@ func act(ctx context.Context, h *rfb.Hand, a control.Action) error {
 	case "scroll":
 		return h.Scroll(a.X, a.Y, a.DX, a.DY)
 	case "key":
-		return h.Key(a.Key)
+		return h.Key(ctx, a.Key)
 	}
 	return h.Text(ctx, a.Text)
 }

@@ -10,11 +10,13 @@ package display
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
 	"path/filepath"
 	"sync"
+	"syscall"
 	"time"
 
 	"parallelsandbox/hypervisor/boxd"
@@ -155,10 +157,25 @@ func (s *Screen) Dial(ctx context.Context) (net.Conn, error) {
 }
 
 // dialTime is how long a viewer waits for a display that is just starting again.
-const dialTime = 5 * time.Second
+const (
+	dialTime  = 5 * time.Second
+	dialPause = 5 * time.Millisecond
+)
 
+// dial tries again while the X server is behind with those that connected before: it lets
+// no more than five wait.
 func (s *Screen) dial(ctx context.Context) (net.Conn, error) {
-	return new(net.Dialer).DialContext(ctx, "unix", s.at.Socket)
+	for pause := dialPause; ; pause = min(2*pause, dialTime/10) {
+		c, err := new(net.Dialer).DialContext(ctx, "unix", s.at.Socket)
+		if !errors.Is(err, syscall.EAGAIN) {
+			return c, err
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return nil, err
+		}
+	}
 }
 
 // environment is what programs of the display start with.

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"sync"
+	"time"
 )
 
 // Client is our own connection to a display. It is safe for concurrent use: pictures are
@@ -28,6 +29,7 @@ type Client struct {
 
 	shooting sync.Mutex
 	typing   chan struct{} // holds a token while nobody does input
+	pressed  time.Time     // when a button last was; of who types
 
 }
 

@@ -48,6 +48,9 @@ func (c *Client) place(x, y int) (uint16, uint16) {
 }
 
 func (h *Hand) pointer(buttons Button, x, y int) error {
+	if buttons != 0 {
+		h.c.pressed = time.Now()
+	}
 	px, py := h.c.place(x, y)
 	return h.c.send(appendPointer(nil, byte(buttons), px, py))
 }
@@ -84,6 +87,9 @@ const (
 	betweenClicks = 40 * time.Millisecond
 	dragSteps     = 12
 	betweenSteps  = 8 * time.Millisecond // programs take several moves at once for one
+	// fromPointer is how long a hand needs from the pointer to the keyboard. Browsers lose what
+	// is typed before the field that was clicked on has the focus.
+	fromPointer = 150 * time.Millisecond
 )
 
 // Drag presses a button at one place and lets go of it at another.
@@ -135,9 +141,12 @@ func (h *Hand) Scroll(x, y, right, down int) error {
 }
 
 // Key presses a key as browsers name it, with its modifiers: Enter, Control+a.
-func (h *Hand) Key(name string) error {
+func (h *Hand) Key(ctx context.Context, name string) error {
 	symbols, err := keysOf(name)
 	if err != nil {
+		return err
+	}
+	if err := h.toKeyboard(ctx); err != nil {
 		return err
 	}
 	var out []byte
@@ -148,6 +157,10 @@ func (h *Hand) Key(name string) error {
 		out = appendKey(out, symbols[len(symbols)-1-i], false)
 	}
 	return h.c.send(out)
+}
+
+func (h *Hand) toKeyboard(ctx context.Context) error {
+	return h.wait(ctx, fromPointer-time.Since(h.c.pressed))
 }
 
 // LongestText bounds one text, in bytes.
@@ -162,6 +175,9 @@ func (h *Hand) Text(ctx context.Context, text string) error {
 		return fmt.Errorf("rfb: a text of %d bytes is over %d", len(text), LongestText)
 	}
 	text = strings.ReplaceAll(text, "\r\n", "\n")
+	if err := h.toKeyboard(ctx); err != nil {
+		return err
+	}
 	for text != "" {
 		n := strings.IndexAny(text, "\n\r\t")
 		if n == 0 {

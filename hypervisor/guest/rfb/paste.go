@@ -146,7 +146,7 @@ func (h *Hand) paste(ctx context.Context, text string) error {
 	case <-c.clip.asked:
 	default:
 	}
-	if err := h.Key("Shift+Insert"); err != nil {
+	if err := h.Key(ctx, "Shift+Insert"); err != nil {
 		return err
 	}
 	t.Reset(pasteWithin)
