@@ -364,6 +364,34 @@ func TestARefusedCommandCanBeTriedAgain(t *testing.T) {
 	t.Error("nothing bounds the tries")
 }
 
+// A command that was locked out by a person has its key still, and runs once when it can.
+func TestALockedCommandKeepsItsKey(t *testing.T) {
+	h := open(t)
+	id := start(t, h, control.StartRequest{})
+	counting(h)
+	answer, takeover := ask(t, h, id, t.Context(), "please sign in")
+	if _, err := h.TakeSeat(t.Context(), person(h, "ada"), id); err != nil {
+		t.Fatal(err)
+	}
+	r := control.ExecRequest{Box: id, Cmd: "make", IdempotencyKey: "k"}
+	for range 2 {
+		_, err := h.Exec(t.Context(), h.Tenant.Caller, r)
+		refused(t, err, fault.Locked)
+	}
+	if err := h.ReturnTakeover(t.Context(), person(h, "ada"), takeover, "", false); err != nil {
+		t.Fatal(err)
+	}
+	<-answer
+	for n := range 2 {
+		if res, err := h.Exec(t.Context(), h.Tenant.Caller, r); err != nil || res.Stdout != "run 1" || res.Repeated != (n > 0) {
+			t.Errorf("%d: %+v, %v", n, res, err)
+		}
+	}
+	if got := types(t, h, id); strings.Count(got, "exec_refused") != 1 || strings.Count(got, "exec_started") != 1 {
+		t.Errorf("events: %s", got)
+	}
+}
+
 // A call that fails before anything is announced leaves the key unused.
 func TestACallThatDoesNotBeginUsesNoKey(t *testing.T) {
 	led := &breaking{Ledger: new(memory.Ledger)}
