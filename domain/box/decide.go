@@ -66,30 +66,9 @@ func Decide(s State, c Command) ([]Event, error) {
 		return recordSync(s, c)
 	case RecordFetch:
 		return recordFetch(s, c)
-	case RecordShot:
-		return recordShot(s, c)
-	case StartRecording:
-		return startRecording(s, c)
-	case StopRecording:
-		return stopRecording(s, c)
-	case LoseRecording:
-		return loseRecording(s, c)
-	case RequestTakeover:
-		return requestTakeover(s, c)
-	case JoinTakeover:
-		return joinTakeover(s, c)
-	case LeaveTakeover:
-		return leaveTakeover(s, c)
-	case ReturnTakeover:
-		return returnTakeover(s, c)
-	case ExpireTakeover:
-		return expireTakeover(s, c)
-	case HearTakeover:
-		return hearTakeover(s, c)
-	case RefuseToken:
-		return refuseToken(s, c)
-	case RefuseExec:
-		return refuseExec(s, c)
+	case RecordShot, StartRecording, StopRecording, LoseRecording, RequestTakeover, JoinTakeover, LeaveTakeover, ReturnTakeover,
+		ExpireTakeover, HearTakeover, RefuseToken, RefuseExec:
+		return decideScreen(s, c)
 	case Touch:
 		return touch(s, c)
 	case Stop:

@@ -1,7 +1,7 @@
 // Package box decides what may happen to a box: an isolated machine an agent works in.
 //
 // Read event.go first, then command.go, evolve.go and decide.go; they follow from one
-// another. Nothing here knows about hypervisors, doors, clocks or storage.
+// another. screen.go, recording.go and takeover.go have the part about the display. Nothing here knows about hypervisors, doors, clocks or storage.
 package box
 
 import (

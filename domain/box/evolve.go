@@ -159,19 +159,9 @@ func Evolve(s State, e Event) State {
 		s.Steps, s.LastActivity, s.Recent = e.Step, later(s.LastActivity, e.At), remember(s.Recent, e.Op)
 	case Touched:
 		s.LastActivity = later(s.LastActivity, e.At)
-	case ShotTaken:
-		s.Steps, s.LastActivity, s.Recent = e.Step, later(s.LastActivity, e.At), remember(s.Recent, e.Op)
-	case RecordingStarted:
-		s.Steps, s.LastActivity, s.Recent = e.Step, later(s.LastActivity, e.At), remember(s.Recent, e.Recording)
-		s.Recording = Recording{ID: e.Recording, At: e.At}
-	case RecordingStopped, RecordingLost:
-		s.Recording = Recording{}
-	case TakeoverRequested, TakeoverJoined, TakeoverLeft, TakeoverReturned, TakeoverExpired, TakeoverHeard:
-		s = evolveTakeover(s, e)
-	case TakeoverRefused:
-		s.Recent = remember(s.Recent, e.Op)
-	case ExecRefused:
-		s.Recent = remember(s.Recent, refused(e.Exec)) // it may still run, under the same id
+	case ShotTaken, RecordingStarted, RecordingStopped, RecordingLost, TakeoverRequested, TakeoverJoined, TakeoverLeft, TakeoverReturned,
+		TakeoverExpired, TakeoverHeard, TakeoverRefused, ExecRefused:
+		s = evolveScreen(s, e)
 	case Freezing:
 		s.Phase = Suspending
 	case Frozen:
