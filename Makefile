@@ -15,7 +15,7 @@ CYCLES ?= 200
 FUZZTIME ?= 10s
 go_test := -race -count=1 -timeout=30m
 
-.PHONY: help demo build unit test check fmt vet lint tidy sim soak fuzz bench clean
+.PHONY: help demo build unit test slowest check fmt vet lint tidy sim soak fuzz bench clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -32,7 +32,10 @@ unit: ## fast tests: no root, no boxes, nothing to install; PKG=./domain/... RUN
 
 test: ## install what is missing and run every test with -race (boxes need root)
 	@.ci/setup test
-	@source .ci/env; gotestsum --format pkgname -- $(go_test) -run '$(RUN)' $(PKG)
+	@source .ci/env; gotestsum --format pkgname --jsonfile .build/test.json -- $(go_test) -run '$(RUN)' $(PKG)
+
+slowest: ## the tests that took longest in the last make test
+	@source .ci/env; gotestsum tool slowest --threshold 5s --jsonfile .build/test.json
 
 check: fmt vet lint tidy test ## everything a change must pass
 
