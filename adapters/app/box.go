@@ -86,13 +86,15 @@ func (a *App) boxPage(w http.ResponseWriter, r *http.Request, v *visit) error {
 }
 
 // entitled finds the name in which a box is asked for: of the person who is signed in, or
-// of whoever holds the keyboard.
+// of whoever holds the keyboard by a link. The latter is a guest here, even if signed in to
+// another tenant.
 func (a *App) entitled(r *http.Request, v *visit) (control.Caller, error) {
+	v.Seat = nil
 	if token := a.cookie(r, seatCookie); token != "" {
-		seat, who, err := a.Control.SeatOf(r.Context(), boxOf(r), token)
-		if err == nil && (v.Session == nil || v.Session.Tenant == who.Tenant) {
+		if seat, who, err := a.Control.SeatOf(r.Context(), boxOf(r), token); err == nil {
 			v.Seat = &seat
-			if v.Session == nil {
+			if v.Session == nil || v.Session.Tenant != who.Tenant {
+				v.Session = nil
 				return who, nil
 			}
 		}
@@ -104,7 +106,6 @@ func (a *App) entitled(r *http.Request, v *visit) (control.Caller, error) {
 }
 
 func (a *App) box(r *http.Request, v *visit) (page, error) {
-	v.Seat = nil
 	who, err := a.entitled(r, v)
 	if err != nil {
 		return page{}, err
@@ -135,7 +136,7 @@ func (a *App) boxView(v *visit, s control.Status) *boxView {
 	st := s.State
 	view := &boxView{
 		visit: v, ID: st.ID, Name: title(st.Name, st.ID), Note: st.Note, State: v.phase(st.Phase), Meaning: v.named("meaning", string(st.Phase)),
-		Why: st.Why, Warning: s.Warning, Over: st.Phase.Terminal(), Frozen: st.Phase.Suspended(), External: st.ExternalBaseURL,
+		Why: v.named("why", st.Why), Warning: s.Warning, Over: st.Phase.Terminal(), Frozen: st.Phase.Suspended(), External: st.ExternalBaseURL,
 		Guest: v.Session == nil, HasScreen: a.Screen != nil, Bundled: a.assets.of("screen.js") != "", ScreenURL: "/boxes/" + string(st.ID) + "/screen",
 	}
 	if st.Phase == box.Running && !s.Health.OK {

@@ -80,7 +80,7 @@ func (v *visit) boxRow(row control.BoxRow, cost control.Spent, asked []control.T
 	out := boxRow{
 		ID: row.ID, Name: title(row.Name, row.ID), Note: row.Note, State: v.phase(row.Status), Client: row.Client, Agent: row.Agent,
 		Started: v.when(row.RequestedAt), Activity: v.ago(row.LastActivity), Credits: credits(cost.Credits), Cost: dollars(cost.Cost),
-		Steps: row.Steps, Over: row.Status.Terminal(), Why: row.Why, Lasted: v.ago(row.RequestedAt),
+		Steps: row.Steps, Over: row.Status.Terminal(), Why: v.named("why", row.Why), Lasted: v.ago(row.RequestedAt),
 	}
 	if row.EndedAt != nil {
 		out.Lasted = v.span(row.EndedAt.Sub(row.RequestedAt))

@@ -55,7 +55,7 @@ func (a *App) custody(r *http.Request, v *visit, who control.Caller, id box.ID) 
 
 func (v *visit) custody(c custody.Record) custodyRow {
 	row := custodyRow{
-		At: v.exact(c.RequestedAt), Asked: v.named("side", string(c.By)), Note: c.Note, Message: c.Message, Reason: c.Reason,
+		At: v.exact(c.RequestedAt), Asked: v.named("side", string(c.By)), Note: c.Note, Message: c.Message, Reason: v.named("why", c.Reason),
 		Person: v.person(c.Person), From: c.From, To: c.To, Outcome: tag{outcomeKind[c.Outcome], v.named("takeover", c.Outcome)},
 	}
 	for _, t := range c.Turns {

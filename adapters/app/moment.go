@@ -206,7 +206,7 @@ func (v *visit) detail(row control.HistoryRow) string {
 	default:
 		add(v.named("outcome", d.Outcome))
 	}
-	for _, text := range []string{d.Name, d.Cmd, d.Path, d.Dest, d.Target, d.Message, d.Note, d.Reason, d.Call} {
+	for _, text := range []string{d.Name, d.Cmd, d.Path, d.Dest, d.Target, d.Message, d.Note, v.named("why", d.Reason), d.Call} {
 		add(text)
 	}
 	if n := d.StdoutBytes + d.StderrBytes + d.Bytes; n > 0 {

@@ -202,7 +202,7 @@ func (a *App) wrongMethod(w http.ResponseWriter, r *http.Request, v *visit) erro
 // its key, so that nobody can make a page say what they like.
 func (a *App) done(w http.ResponseWriter, r *http.Request, path, note string) {
 	if note != "" {
-		path += "?done=" + note
+		path += "?done=" + url.QueryEscape(note)
 	}
 	http.Redirect(w, r, path, http.StatusSeeOther)
 }

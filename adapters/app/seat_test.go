@@ -157,6 +157,10 @@ func TestASeatIsForOneBoxOnly(t *testing.T) {
 			t.Errorf("%s with %s: %d at %s", c.box, c.token, p.StatusCode, p.at)
 		}
 	}
-	// Of somebody who is signed in elsewhere it is worth nothing.
-	w.signedIn(w.Other.ID).get("/boxes/"+string(id), sit(seat.Token)).wants(t, 404)
+	// Somebody who is signed in to another tenant comes by the link as a guest.
+	elsewhere := w.signedIn(w.Other.ID)
+	p := elsewhere.get("/boxes/"+string(id), sit(seat.Token))
+	p.wants(t, 200, "You have mouse and keyboard")
+	p.lacks(t, "Cost so far", "Globex", "/stop\"")
+	elsewhere.get("/boxes").lacks(t, "Checkout")
 }

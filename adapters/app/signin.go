@@ -10,7 +10,7 @@ import (
 // home is for whoever comes for the first time; others go on to their boxes.
 func (a *App) home(w http.ResponseWriter, r *http.Request, v *visit) error {
 	if v.Session != nil {
-		http.Redirect(w, r, "/boxes", http.StatusSeeOther)
+		a.done(w, r, "/boxes", r.URL.Query().Get("done"))
 		return nil
 	}
 	return a.show(w, r, v, http.StatusOK, page{Name: "home", Title: "ParallelSandbox", Body: struct {

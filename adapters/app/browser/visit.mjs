@@ -23,7 +23,7 @@ const answers = createInterface({ input: process.stdin })[Symbol.asyncIterator](
 const phone = { width: 390, height: 844, deviceScaleFactor: 1, isMobile: true, hasTouch: true }
 const desktop = { width: 1280, height: 900 }
 
-const browser = await puppeteer.launch({ executablePath: task.chromium, args: ['--no-sandbox', '--disable-gpu', '--lang=en'] })
+const browser = await puppeteer.launch({ executablePath: task.chromium, args: ['--no-sandbox', '--disable-gpu', '--disable-dev-shm-usage', '--lang=en'], protocolTimeout: 300000 })
 try {
   const page = await open(browser.defaultBrowserContext())
   await signIn(page, task.signin[0])
