@@ -2,11 +2,13 @@ package image
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -223,5 +225,55 @@ Components: main
 `, "bookworm")
 	if len(stanzas) != 1 || !strings.Contains(stanzas[0], "bookworm-updates") || !strings.Contains(stanzas[0], "BEGIN PGP") {
 		t.Errorf("stanzas: %q", stanzas)
+	}
+}
+
+// TestFilesOfARecipe: they lie in the tree, over what was there, and never beside it. A recipe
+// without any is named as it was before there were some.
+func TestFilesOfARecipe(t *testing.T) {
+	t.Setenv("COUNT", os.DevNull)
+	recipe := hostRecipe(t)
+	plain := recipe.Digest()
+	recipe.Files = map[string]string{"/etc/deep/down/conf": "ours\n", "/bin/file": "ours too\n"}
+	if recipe.Digest() == plain {
+		t.Error("files do not count for the digest")
+	}
+	img, err := builder{dir: t.TempDir(), tool: script(t, good)}.ensure(t.Context(), "base", recipe)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range recipe.Files {
+		if got, err := os.ReadFile(filepath.Join(img.Path, path)); err != nil || string(got) != want {
+			t.Errorf("%s: %q, %v", path, got, err)
+		}
+	}
+	outside := t.TempDir()
+	t.Setenv("OUTSIDE", outside)
+	if _, err := (builder{dir: t.TempDir(), tool: script(t, good+"ln -s $OUTSIDE $root/etc\n")}).ensure(t.Context(), "base", recipe); err == nil {
+		t.Error("a file was written through a link out of the tree")
+	}
+	if left, err := os.ReadDir(outside); err != nil || len(left) > 0 {
+		t.Errorf("outside of the tree: %v, %v", left, err)
+	}
+}
+
+func TestTheDesktopIsMoreThanTheBase(t *testing.T) {
+	base := hostRecipe(t)
+	desktop, err := recipeOf("desktop")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range base.Packages {
+		if !slices.Contains(desktop.Packages, name) {
+			t.Errorf("%s is missing", name)
+		}
+	}
+	for _, path := range []string{"/etc/chromium.d/box", "/etc/xdg/openbox/rc.xml", "/etc/fonts/local.conf", "/root/.Xdefaults"} {
+		if desktop.Files[path] == "" {
+			t.Errorf("%s is missing", path)
+		}
+	}
+	if text, err := json.Marshal(base); err != nil || strings.Contains(string(text), "Files") {
+		t.Errorf("the base has a new name, so that every host builds it anew: %s, %v", text, err)
 	}
 }

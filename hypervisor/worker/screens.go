@@ -259,8 +259,10 @@ func (s *Screens) Input(ctx context.Context, id box.ID, actions []control.Action
 		}
 		defer h.Release()
 		for ; done < len(actions); done++ {
-			if err := act(ctx, h, actions[done]); err != nil {
+			if err := act(ctx, h, actions[done]); err != nil && h.Begun() {
 				return errors.Join(err, errBegun)
+			} else if err != nil {
+				return err
 			}
 		}
 		return nil

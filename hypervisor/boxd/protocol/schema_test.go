@@ -33,6 +33,7 @@ func samples() map[string]any {
 		"Health": protocol.Health{
 			Version: protocol.Version, BoxID: "aaaabbbbccccdddd2222", UptimeMs: 1500, Processes: 12, Running: 2, Revision: 3,
 			Services: services, ExternalBaseURL: "https://staging.example.org/base", Warnings: []string{"http://<service> without a port is not served"},
+			Display: &protocol.Display{Detail: "it is starting"},
 		},
 		"ExecRequest": protocol.ExecRequest{
 			Step: "7", Cmd: "npm test", Cwd: "web", Env: map[string]string{"CI": "1"}, TimeoutMs: 60_000, Background: true,
@@ -46,6 +47,8 @@ func samples() map[string]any {
 			ID: "bg-abcdefgh", Cmd: "npm run dev", PID: 42, Log: ".sbx/bg-abcdefgh.log", Running: true, ExitCode: &code,
 			StartedAt: time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC),
 		},
+		"Display":         protocol.Display{Up: true, Detail: "it is starting"},
+		"PageRequest":     protocol.PageRequest{URL: "http://localhost:3000/"},
 		"KillRequest":     protocol.KillRequest{ID: "bg-abcdefgh"},
 		"PutResult":       protocol.PutResult{Files: 12, Bytes: 3456, Entries: 13},
 		"GetResult":       protocol.GetResult{Error: &refusal, Changed: []string{"web/log"}, Skipped: []string{"web/fifo"}},

@@ -23,13 +23,25 @@ const (
 )
 
 // Hand is the one that does input: whoever has it, and nobody else, until Release.
-type Hand struct{ c *Client }
+type Hand struct {
+	c     *Client
+	begun bool
+}
+
+// Begun says whether anything was sent: what fails after that may have been done in part.
+func (h *Hand) Begun() bool { return h.begun }
+
+func (h *Hand) send(b []byte) error {
+	err := h.c.send(b)
+	h.begun = h.begun || err == nil
+	return err
+}
 
 // Take waits for the hand.
 func (c *Client) Take(ctx context.Context) (*Hand, error) {
 	select {
 	case <-c.typing:
-		return &Hand{c}, nil
+		return &Hand{c: c}, nil
 	case <-c.gone:
 		return nil, c.ended()
 	case <-ctx.Done():
@@ -52,7 +64,7 @@ func (h *Hand) pointer(buttons Button, x, y int) error {
 		h.c.pressed = time.Now()
 	}
 	px, py := h.c.place(x, y)
-	return h.c.send(appendPointer(nil, byte(buttons), px, py))
+	return h.send(appendPointer(nil, byte(buttons), px, py))
 }
 
 // Move moves the pointer. A place outside of the display is the nearest within.
@@ -156,7 +168,7 @@ func (h *Hand) Key(ctx context.Context, name string) error {
 	for i := range symbols {
 		out = appendKey(out, symbols[len(symbols)-1-i], false)
 	}
-	return h.c.send(out)
+	return h.send(out)
 }
 
 func (h *Hand) toKeyboard(ctx context.Context) error {
@@ -221,7 +233,7 @@ func (h *Hand) strike(ctx context.Context, symbol uint32) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	return h.c.send(appendKey(appendKey(nil, symbol, true), symbol, false))
+	return h.send(appendKey(appendKey(nil, symbol, true), symbol, false))
 }
 
 // wait is a pause that ends early with ctx or the display.

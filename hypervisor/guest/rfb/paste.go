@@ -139,7 +139,7 @@ func (h *Hand) paste(ctx context.Context, text string) error {
 	c.mu.Lock()
 	c.clip.text = strings.ReplaceAll(text, "\x00", "")
 	c.mu.Unlock()
-	if err := c.send(extended(clipNotify | clipText)); err != nil {
+	if err := h.send(extended(clipNotify | clipText)); err != nil {
 		return err
 	}
 	select { // of somebody who looks at every clipboard
