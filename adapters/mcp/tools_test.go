@@ -18,14 +18,16 @@ const golden = "../../schemas/mcp/tools.json"
 
 // contract is the frozen part of the tools of this release: their inputs, as the public contract writes them.
 var contract = map[string][]string{
-	"sandbox_start":   {"services", "externalBaseUrl", "secrets", "idleTimeoutMin"},
-	"sandbox_exec":    {"id", "cmd", "cwd", "timeoutSec", "background"},
-	"sandbox_sync":    {"id", "localPath", "dest"},
-	"sandbox_get":     {"id", "path"},
-	"sandbox_wire":    {"id", "service", "mode"},
-	"sandbox_status":  {"id"},
-	"sandbox_stop":    {"id"},
-	"sandbox_secrets": {},
+	"sandbox_start":    {"services", "externalBaseUrl", "secrets", "idleTimeoutMin"},
+	"sandbox_exec":     {"id", "cmd", "cwd", "timeoutSec", "background"},
+	"sandbox_sync":     {"id", "localPath", "dest"},
+	"sandbox_get":      {"id", "path"},
+	"sandbox_wire":     {"id", "service", "mode"},
+	"sandbox_status":   {"id"},
+	"sandbox_stop":     {"id"},
+	"sandbox_shot":     {"id", "target", "record"},
+	"sandbox_takeover": {"id", "note"},
+	"sandbox_secrets":  {},
 }
 
 type listed struct {
