@@ -88,7 +88,7 @@ func newRoom(t *testing.T, g *worker.Guests, id box.ID, display bool) *room {
 		}
 	}}
 	if display {
-		o.Display = func(*process.Table) (boxd.Display, error) { return counted{screen.New(), r}, nil }
+		o.Display = func(*process.Table) (boxd.Display, error) { return counted{screen.Sized(320, 240), r}, nil }
 	}
 	a, err := boxd.New(o)
 	if err != nil {
@@ -119,7 +119,7 @@ func newScreens(t *testing.T) (*worker.Guests, *worker.Screens) {
 func shotShows(t *testing.T, s *worker.Screens, id box.ID, x, y int, want color.RGBA) {
 	t.Helper()
 	p, err := s.Shot(t.Context(), id)
-	if err != nil || p.Width != 1280 || p.Height != 800 {
+	if err != nil || p.Width != 320 || p.Height != 240 {
 		t.Fatalf("%d × %d, %v", p.Width, p.Height, err)
 	}
 	picture, err := png.Decode(bytes.NewReader(p.PNG))
@@ -149,10 +149,15 @@ func TestInputIsSeen(t *testing.T) {
 		t.Errorf("%d connections were made", r.viewers)
 	}
 	r.cut()
-	if err := s.Input(t.Context(), r.id, []control.Action{{Type: "drag", X: 10, Y: 400, ToX: 600, ToY: 400, Button: "right"}, {Type: "scroll", X: 10, Y: 400, DX: 1, DY: -2}}); err != nil {
+	again := []control.Action{{Type: "drag", X: 10, Y: 220, ToX: 100, ToY: 220, Button: "right"}, {Type: "scroll", X: 10, Y: 220, DX: 1, DY: -2}}
+	err := s.Input(t.Context(), r.id, again)
+	if fault.KindOf(err) == fault.OutcomeUnknown { // it was on its way when the link was cut
+		err = s.Input(t.Context(), r.id, again)
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
-	shotShows(t, s, r.id, 10, 400, screen.ColourOf("click"))
+	shotShows(t, s, r.id, 10, 220, screen.ColourOf("click"))
 	if r.viewers != 2 {
 		t.Errorf("%d connections were made", r.viewers)
 	}
@@ -237,7 +242,7 @@ func TestPagesAndFilms(t *testing.T) {
 	r := newRoom(t, g, "aaaabbbbccccdddd2222", true)
 	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello") }))
 	p, err := s.Page(t.Context(), r.id, site.URL)
-	if err != nil || p.Width != 1280 || p.Height != 800 {
+	if err != nil || p.Width != 320 || p.Height != 240 {
 		t.Errorf("%+v, %v", p.Width, err)
 	}
 	site.Close()
