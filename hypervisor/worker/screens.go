@@ -110,10 +110,14 @@ func (s *Screens) on(ctx context.Context, id box.ID, do func(*rfb.Client) error)
 			return err
 		}
 		err = do(c)
-		if again && !fresh && errors.Is(err, rfb.ErrEnded) && !errors.Is(err, errBegun) {
-			continue
+		if !errors.Is(err, rfb.ErrEnded) {
+			return err
 		}
-		return err
+		_ = c.Close() // whoever writes may notice before whoever reads
+		<-c.Done()
+		if !again || fresh || errors.Is(err, errBegun) {
+			return err
+		}
 	}
 }
 
