@@ -45,6 +45,7 @@ fmt: ## fail on files that gofmt would change
 
 vet: ## go vet
 	@go vet ./...
+	@go vet -tags minimal ./cmd/...
 
 # Not S1016: a command and the event it leads to are alike today and have no reason to
 # stay so, and what is stored is written out field by field.

@@ -3,7 +3,7 @@
 // something on any machine; the numbers alone belong to one.
 //
 // Read bench.go for what a row is and how it is run, then ledger.go, money.go, usage.go, service.go,
-// rest.go and history.go for the measurements.
+// rest.go, screen.go and history.go for the measurements.
 package bench
 
 import (
@@ -55,6 +55,10 @@ var groups = []group{
 	{[]string{"start.spare", "start.spare.p99"}, spareRows},
 	{[]string{"spare.cold", "spare.restored", "thaw.small"}, smallRows},
 	{[]string{"freeze.500mb", "thaw.500mb", "frozen.ram"}, largeRows},
+	{[]string{"shot.screen"}, shotRows},
+	{[]string{"start.desktop.spare"}, desktopSpareRows},
+	{[]string{"input.echo"}, echoRows},
+	{[]string{"thaw.desktop"}, desktopRestRows},
 }
 
 // Names lists the rows there are.

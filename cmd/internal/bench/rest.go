@@ -36,7 +36,7 @@ func smallRows(ctx context.Context, b *Bench) ([]Row, error) {
 				return nil, err
 			}
 			boots = append(boots, d)
-			if err := x.round(ctx, 0); err != nil {
+			if err := x.round(ctx, wire.Load{}); err != nil {
 				return nil, err
 			}
 		}
@@ -56,7 +56,7 @@ func largeRows(ctx context.Context, b *Bench) ([]Row, error) {
 	return b.serving(ctx, "large", 0, func(run *wire.Running, a *agent.Agent) ([]Row, error) {
 		x := resting{run: run, agent: a}
 		for range largeRounds {
-			if err := x.round(ctx, largeMB); err != nil {
+			if err := x.round(ctx, wire.Ballast(largeMB)); err != nil {
 				return nil, err
 			}
 		}
@@ -80,14 +80,14 @@ type resting struct {
 	running, frozen       int64           // most bytes of memory that a box took
 }
 
-// round freezes and thaws a box once, and a raw machine with as much memory in between.
+// round freezes and thaws a box once, and a raw machine under the same load in between.
 // Both are new: runsc is several times faster at saving what it has just restored.
-func (x *resting) round(ctx context.Context, megabytes int) error {
+func (x *resting) round(ctx context.Context, under wire.Load) error {
 	id, err := warm(ctx, x.agent)
 	if err != nil {
 		return err
 	}
-	if err := x.fill(ctx, id, megabytes); err != nil {
+	if err := load(ctx, x.agent, id, under); err != nil {
 		return err
 	}
 	running, _, err := resident(id)
@@ -102,7 +102,7 @@ func (x *resting) round(ctx context.Context, megabytes int) error {
 	if err := x.parked(ctx, id); err != nil {
 		return err
 	}
-	raw, err := x.run.RawFreeze(ctx, megabytes)
+	raw, err := x.run.RawFreeze(ctx, under)
 	if err != nil {
 		return err
 	}
@@ -115,18 +115,17 @@ func (x *resting) round(ctx context.Context, megabytes int) error {
 	return stopAll(ctx, x.agent, id)
 }
 
-// fill has a program of the box hold that much memory.
-func (x *resting) fill(ctx context.Context, id box.ID, megabytes int) error {
-	if megabytes == 0 {
+// load has programs of a box hold memory, and waits until they do.
+func load(ctx context.Context, a *agent.Agent, id box.ID, under wire.Load) error {
+	if under == (wire.Load{}) {
 		return nil
 	}
-	hold, held := wire.Ballast(megabytes)
-	if err := x.agent.Call(ctx, "sandbox_exec", map[string]any{"id": string(id), "cmd": hold, "background": true}, nil); err != nil {
+	if err := a.Call(ctx, "sandbox_exec", map[string]any{"id": string(id), "cmd": under.Hold, "background": true}, nil); err != nil {
 		return err
 	}
-	e, err := x.agent.Run(ctx, string(id), held)
+	e, err := a.Run(ctx, string(id), under.Held)
 	if err == nil && e.Code() != 0 {
-		err = fmt.Errorf("filling the memory of a box ended with %d", e.Code())
+		err = fmt.Errorf("what a box is to do did not begin: exit %d: %s", e.Code(), e.Stderr)
 	}
 	return err
 }

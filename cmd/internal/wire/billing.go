@@ -3,7 +3,6 @@ package wire
 import (
 	"context"
 
-	"parallelsandbox/adapters/stripe"
 	"parallelsandbox/domain/control"
 	"parallelsandbox/domain/policy"
 	"parallelsandbox/domain/tenant"
@@ -20,14 +19,12 @@ type StripeConfig struct {
 
 // payments is the use cases of paying.
 func (core *Core) payments(c Config) (*control.Billing, error) {
-	client, err := stripe.New(stripe.Config{
-		Key: c.Stripe.Key, WebhookSecret: c.Stripe.WebhookSecret, Pro: c.Stripe.Pro, Max: c.Stripe.Max, URL: c.Stripe.URL, ReturnTo: c.addresses().app, Now: now,
-	})
+	provider, err := c.provider()
 	if err != nil {
 		return nil, err
 	}
 	return &control.Billing{
-		Bills: core.Bills, Tenants: core.Tenants, Prices: core.Prices, Payments: client, Carry: core.billing(c).Carry,
+		Bills: core.Bills, Tenants: core.Tenants, Prices: core.Prices, Payments: provider, Carry: core.billing(c).Carry,
 		Log: logger(c.Log, "billing"), Now: now, NewID: NewID,
 	}, nil
 }

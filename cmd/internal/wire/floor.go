@@ -2,7 +2,6 @@ package wire
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -24,7 +23,7 @@ func (r *Running) RawBoot(ctx context.Context) (time.Duration, error) {
 }
 
 // RawWake measures the floor of a start from a spare: a stopped sandbox goes on, and boxd
-// is told whose it is.
+// is told whose it is. Where the image has a display it answers, too.
 func (r *Running) RawWake(ctx context.Context) (time.Duration, error) {
 	cfg, root, err := r.raw(ctx)
 	if err != nil {
@@ -34,32 +33,36 @@ func (r *Running) RawWake(ctx context.Context) (time.Duration, error) {
 		agent, revision := over(conn), int64(0)
 		return func(ctx context.Context) error {
 			revision++
-			_, err := agent.Configure(ctx, protocol.Config{BoxID: "raw", Revision: revision, Hostname: "box-raw"})
+			h, err := agent.Configure(ctx, protocol.Config{BoxID: "raw", Revision: revision, Hostname: "box-raw"})
+			if err == nil && h.Display != nil {
+				_, err = agent.Await(ctx, rawDisplay)
+			}
 			return err
 		}
 	})
 }
 
-// RawFreeze measures the floors of a freeze and a thaw with that much random memory, or
-// none but boxd's.
-func (r *Running) RawFreeze(ctx context.Context, megabytes int) (gvisor.RawRest, error) {
+// rawDisplay is long after a display should be up.
+const rawDisplay = 30 * time.Second
+
+// RawFreeze measures the floors of a freeze and a thaw under a load, or under none.
+func (r *Running) RawFreeze(ctx context.Context, under Load) (gvisor.RawRest, error) {
 	cfg, root, err := r.raw(ctx)
 	if err != nil {
 		return gvisor.RawRest{}, err
 	}
 	return gvisor.RawFreeze(ctx, cfg, root, func(ctx context.Context, conn net.Conn) error {
-		if megabytes == 0 {
+		if under == (Load{}) {
 			return nil
 		}
 		agent := over(conn)
 		defer agent.Close()
-		hold, held := Ballast(megabytes)
-		if _, err := agent.Spawn(ctx, protocol.ExecRequest{Cmd: hold}); err != nil {
+		if _, err := agent.Spawn(ctx, protocol.ExecRequest{Cmd: under.Hold}); err != nil {
 			return err
 		}
-		exit, err := agent.Exec(ctx, protocol.ExecRequest{Cmd: held}, nil)
+		exit, err := agent.Exec(ctx, protocol.ExecRequest{Cmd: under.Held}, nil)
 		if err == nil && exit.Code != 0 {
-			err = errors.New("waiting for a program to fill the memory failed")
+			err = fmt.Errorf("what the machine is to do did not begin: exit %d", exit.Code)
 		}
 		return err
 	})
@@ -79,11 +82,28 @@ func over(conn net.Conn) *guest.Client {
 	}, guest.Options{})
 }
 
-// Ballast is a command that holds that much random memory for good, and one that ends when
-// it does.
-func Ballast(megabytes int) (hold, held string) {
+// Load is what a box does while it is measured: Hold is a command that does it for good, and
+// Held one that ends when it has begun. The zero value is nothing.
+type Load struct{ Hold, Held string }
+
+// Ballast holds that much random memory.
+func Ballast(megabytes int) Load {
 	const python = "import os, time; b = [os.urandom(1 << 20) for _ in range(%d)]; open('/tmp/ballast', 'w'); time.sleep(1e6)"
-	return fmt.Sprintf(`python3 -c "`+python+`"`, megabytes), "until [ -e /tmp/ballast ]; do sleep 0.1; done"
+	return Load{fmt.Sprintf(`python3 -c "`+python+`"`, megabytes), "until [ -e /tmp/ballast ]; do sleep 0.1; done"}
+}
+
+// onDisplay waits for a display that is just coming up.
+const onDisplay = "until xdpyinfo >/dev/null 2>&1; do sleep 0.1; done; exec "
+
+// Browser has a page open in a Chromium that fills the display.
+func Browser() Load {
+	const page = `data:text/html,<title>loaded</title><body style="background: linear-gradient(teal, gold)"><h1>A page</h1>`
+	return Load{onDisplay + "chromium --kiosk '" + page + "'", "until xdotool search --onlyvisible --name '^loaded' >/dev/null 2>&1; do sleep 0.1; done"}
+}
+
+// Typewriter has a terminal in front that shows what is typed and does nothing else.
+func Typewriter() Load {
+	return Load{onDisplay + "xterm -e cat", "until xdotool search --onlyvisible --class xterm windowfocus >/dev/null 2>&1; do sleep 0.1; done"}
 }
 
 // raw is what the floors of this host are measured with.
