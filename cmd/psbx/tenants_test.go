@@ -1,11 +1,14 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"parallelsandbox/cmd/internal/agent"
 )
@@ -26,10 +29,21 @@ func TestTwoTenants(t *testing.T) {
 		t.Fatalf("set a secret: %d %s", status, body)
 	}
 	const never = "aaaaaaaaaaaaaaaaaaaa"
-	for tool, args := range map[string]map[string]any{
+	tries := map[string]map[string]any{
 		"sandbox_exec": {"cmd": "true"}, "sandbox_get": {"path": "x"}, "sandbox_wire": {"service": "web", "mode": "box"},
-		"sandbox_status": {}, "sandbox_stop": {},
-	} {
+		"sandbox_shot": {}, "sandbox_takeover": {"note": "please"}, "sandbox_status": {}, "sandbox_stop": {},
+	}
+	about := []string{"sandbox_start", "sandbox_secrets", "sandbox_sync"} // of no box, or refused over HTTP
+	tools, err := both[1].Tools(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tool := range tools {
+		if tries[tool] == nil && !slices.Contains(about, tool) {
+			t.Errorf("%s is not tried", tool)
+		}
+	}
+	for tool, args := range tries {
 		args["id"] = never
 		unknown := both[1].Call(t.Context(), tool, args, nil)
 		args["id"] = b.ID
@@ -42,6 +56,8 @@ func TestTwoTenants(t *testing.T) {
 	for _, r := range []struct{ method, path, body string }{
 		{http.MethodGet, "/v1/boxes/%", ""}, {http.MethodGet, "/v1/boxes/%?at=1", ""}, {http.MethodGet, "/v1/boxes/%/wiring", ""},
 		{http.MethodGet, "/v1/boxes/%/history", ""}, {http.MethodDelete, "/v1/boxes/%", ""}, {http.MethodPost, "/v1/boxes/%/sync?dest=x", "x"},
+		{http.MethodGet, "/v1/boxes/%/screencast", ""}, {http.MethodPost, "/v1/boxes/%/input", `{"actions": [{"type": "key", "key": "a"}]}`},
+		{http.MethodPost, "/v1/boxes/%/shots", "{}"}, {http.MethodGet, "/v1/boxes/%/recordings", ""}, {http.MethodGet, "/v1/boxes/%/custody", ""},
 	} {
 		status, foreign := request(t, s.URL, r.method, strings.Replace(r.path, "%", b.ID, 1), theirs, r.body)
 		other, unknown := request(t, s.URL, r.method, strings.Replace(r.path, "%", never, 1), theirs, r.body)
@@ -49,7 +65,14 @@ func TestTwoTenants(t *testing.T) {
 			t.Errorf("%s %s: a foreign box says %d %s, one that never was %d %s", r.method, r.path, status, foreign, other, unknown)
 		}
 	}
-	for _, path := range []string{"/v1/boxes", "/v1/secrets", "/v1/keys"} {
+	takeover := askedFor(t, both[0], b.ID)
+	for _, end := range []string{"join", "return"} {
+		status, foreign := request(t, s.URL, http.MethodPost, "/v1/takeovers/"+takeover+"/"+end, theirs, "{}")
+		if _, unknown := request(t, s.URL, http.MethodPost, "/v1/takeovers/"+never+"/"+end, theirs, "{}"); status != http.StatusNotFound || foreign != unknown {
+			t.Errorf("%s: a foreign takeover says %d %s, one that never was %s", end, status, foreign, unknown)
+		}
+	}
+	for _, path := range []string{"/v1/boxes", "/v1/secrets", "/v1/keys", "/v1/takeovers"} {
 		if _, body := request(t, s.URL, http.MethodGet, path, theirs, ""); strings.Contains(body, b.ID) || strings.Contains(body, "OURS") || strings.Contains(body, `"ours"`) {
 			t.Errorf("%s shows what belongs to another tenant: %s", path, body)
 		}
@@ -61,6 +84,17 @@ func TestTwoTenants(t *testing.T) {
 	if e, err := both[0].Run(t.Context(), b.ID, "echo still here"); err != nil || e.Stdout != "still here\n" {
 		t.Errorf("the box was harmed: %v %v", e, err)
 	}
+}
+
+// askedFor has an agent ask for a person and returns the takeover that waits for one.
+func askedFor(t *testing.T, a *agent.Agent, id string) (takeover string) {
+	t.Helper()
+	go a.Call(context.WithoutCancel(t.Context()), "sandbox_takeover", map[string]any{"id": id, "note": "please"}, nil) // nobody comes
+	eventually(t, 10*time.Second, "somebody is asked for", func() bool {
+		takeover = statusOf(t, a, id).Takeover.Takeover
+		return takeover != ""
+	})
+	return takeover
 }
 
 // request makes one REST request and returns the answer without its request id.
