@@ -180,8 +180,8 @@ func (a *App) people(r *http.Request, v *visit, who control.Caller, view *boxVie
 		}
 		row := v.takeover(t)
 		view.Takeover, view.Mine = &row, v.Seat != nil && v.Seat.Takeover == t.Takeover
-		if t.State == "held" {
-			view.Users = append(view.Users, user{Role: v.say("box.user.person"), Name: row.Person, Detail: row.Age})
+		if t.State == "held" && t.JoinedAt != nil {
+			view.Users = append(view.Users, user{Role: v.say("box.user.person"), Name: row.Person, Detail: v.ago(*t.JoinedAt)})
 		}
 	}
 	films, err := a.Control.ListRecordings(r.Context(), who, view.ID)

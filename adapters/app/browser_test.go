@@ -28,6 +28,9 @@ const (
 	firstBytes = 150_000
 	firstLoad  = 300.0 // ms
 	mayMove    = 0.02  // layout shift; 0.1 is what is called good
+	// nothingLoad is what a browser takes to show a small picture, in ms, on a machine that has
+	// nothing else to do. Where it takes longer, so may pages.
+	nothingLoad = 40.0
 )
 
 // seen is one line of what visit.mjs saw.
@@ -53,8 +56,8 @@ type violation struct {
 // real data.
 func TestInABrowser(t *testing.T) {
 	node, packages, chromium := browserTools(t)
-	w := storied(t)
-	id := w.story()
+	w := storied(t, withGitHub(newGitHub(t)))
+	id, second := w.story()
 	pictures := os.Getenv("PSBX_PICTURES")
 	if pictures == "" {
 		pictures = t.TempDir()
@@ -66,9 +69,10 @@ func TestInABrowser(t *testing.T) {
 	w.must(err)
 	path := "/boxes/" + string(id)
 	task, err := json.Marshal(map[string]any{
-		"base": w.server.URL, "signin": []string{"/signin?code=" + code}, "box": path, "node": packages, "chromium": chromium, "pictures": pictures, "soon": firstLoad,
+		"base": w.server.URL, "signin": []string{"/signin?code=" + code}, "box": path, "node": packages, "chromium": chromium, "pictures": pictures, "soon": firstLoad, "least": w.app.Asset("icon.svg"),
+		"strangers": map[string]string{"home": "/", "signin": "/signin", "code": "/signin?code=" + unused}, "link": w.link(second),
 		"pages": map[string]string{
-			"signin": "/signin", "code": "/signin?code=" + unused, "boxes": "/boxes", "all": "/boxes?all=1", "box": path, "takeovers": "/takeovers", "link": w.link(id),
+			"boxes": "/boxes", "all": "/boxes?all=1", "box": path, "takeovers": "/takeovers", "link": w.link(id),
 			"credits": "/credits", "statement": "/credits/statement?month=2026-01", "settings": "/settings", "nowhere": "/nowhere",
 		},
 	})
@@ -82,13 +86,16 @@ func TestInABrowser(t *testing.T) {
 	w.must(cmd.Start())
 	pages, steps := w.judge(out, in)
 	w.must(cmd.Wait())
-	if len(pages) != 11*8 {
+	if len(pages) != 14*8+1 {
 		t.Errorf("%d pages were looked at", len(pages))
 	}
-	for _, step := range []string{"skip", "history", "news", "pixels"} {
+	for _, step := range []string{"skip", "history", "news", "pixels", "typed"} {
 		if !slices.Contains(steps, step) {
 			t.Errorf("it did not come to %s", step)
 		}
+	}
+	if typed := w.Screens.Typed(second); len(typed) != 1 || typed[0].Text != "ひらがなと漢字" {
+		t.Errorf("typed: %+v", typed)
 	}
 }
 
@@ -96,7 +103,7 @@ func TestInABrowser(t *testing.T) {
 func (w *world) judge(out io.Reader, in io.Writer) (pages, steps []string) {
 	t := w.t
 	t.Helper()
-	lines := bufio.NewScanner(out)
+	lines, within := bufio.NewScanner(out), firstLoad
 	lines.Buffer(nil, 4<<20)
 	for lines.Scan() {
 		var s seen
@@ -114,8 +121,10 @@ func (w *world) judge(out io.Reader, in io.Writer) (pages, steps []string) {
 			}
 		case s.Load != "":
 			t.Logf("%s: %d bytes, %.0f ms", s.Load, s.Bytes, s.Ms)
-			if s.Bytes == 0 || s.Bytes > firstBytes || s.Ms > firstLoad {
-				t.Errorf("the first load of %s is %d bytes and takes %.0f ms", s.Load, s.Bytes, s.Ms)
+			if s.Load == "nothing" {
+				within = max(firstLoad, firstLoad*s.Ms/nothingLoad)
+			} else if s.Bytes == 0 || s.Bytes > firstBytes || s.Ms > within {
+				t.Errorf("the first load of %s is %d bytes and takes %.0f ms, more than %.0f", s.Load, s.Bytes, s.Ms, within)
 			}
 		case s.Step == "listening":
 			_, err := w.Start(t.Context(), w.Tenant.Caller, control.StartRequest{Name: "just started"})
@@ -185,7 +194,7 @@ func browserTools(t *testing.T) (node, packages, chromium string) {
 }
 
 // storied is a world with the read models of the product, as quick as they are.
-func storied(t *testing.T) *world {
+func storied(t *testing.T, opts ...option) *world {
 	t.Helper()
 	return openOn(t, controltest.New(t, new(memory.Ledger), controltest.WithViews(func(l ledger.Ledger, c *ledger.Codec) control.Views {
 		store, err := sqlite.OpenViews(filepath.Join(t.TempDir(), "views.db"))
@@ -206,12 +215,12 @@ func storied(t *testing.T) *world {
 			}
 		})
 		return v
-	})))
+	})), opts...)
 }
 
-// story is some weeks of a tenant, with something of everything at their end. It returns a
-// box at whose screen a person is.
-func (w *world) story() box.ID {
+// story is some weeks of a tenant, with something of everything at their end: a box at whose
+// screen a person is, and a second one that asks for one.
+func (w *world) story() (id, asks box.ID) {
 	w.t.Helper()
 	ctx := w.t.Context()
 	who := control.Caller{Tenant: w.Tenant.ID, Person: "github:octocat"}
@@ -225,7 +234,7 @@ func (w *world) story() box.ID {
 	_, err = w.IssueKey(ctx, who, "CI")
 	w.must(err)
 
-	id := w.lived()
+	id = w.lived()
 	_, err = w.StartRecording(ctx, w.Tenant.Caller, id)
 	w.must(err)
 	w.takenOver(id, who, "The checkout wants the code that was sent to the test phone. Please type it in.", "Typed in. The card was accepted.")
@@ -246,7 +255,7 @@ func (w *world) story() box.ID {
 	_, err = w.TakeSeat(ctx, who, id)
 	w.must(err)
 	w.Clock.Advance(40 * time.Second)
-	return id
+	return id, second.ID
 }
 
 // takenOver has an agent ask and a person answer, and a command refused meanwhile.

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"errors"
 	"fmt"
 	"net/url"
 
@@ -34,6 +35,9 @@ func (r *Running) SignIn(person string) (string, error) { return r.config.SignIn
 
 // app is the pages for people.
 func (core *Core) app(c Config, bills *control.Billing, screen app.Screen) (*app.App, error) {
+	if (c.GitHub.ClientID == "") != (c.GitHub.ClientSecret == "") {
+		return nil, errors.New("sign-in with GitHub needs both github-client-id and github-client-secret")
+	}
 	key, err := keep(c.path("cookies.key"), func() string { return Token(320) })
 	if err != nil {
 		return nil, fmt.Errorf("key of cookies: %w", err)
