@@ -21,7 +21,9 @@ import (
 
 func newDesktop(t testing.TB) guesttest.Box {
 	t.Helper()
-	return boot(t, "desktop", hypervisor.Spec{MemoryMB: 2048, Procs: 2048})
+	box := boot(t, "desktop", hypervisor.Spec{MemoryMB: 2048, Procs: 2048})
+	box.Draws = true
+	return box
 }
 
 // TestDesktop plays a person and an agent at one real desktop, from its boot to a thaw.

@@ -173,9 +173,13 @@ func (m *raw) stop(ctx context.Context) (pid int, err error) {
 	}
 }
 
-// checkpoint leaves the machine, as Save does: how long its end takes is no part of it.
+// checkpoint leaves the machine, as Save does: how long its end takes is no part of it. It
+// stands still, or its files would not be those its memory knows.
 func (m *raw) checkpoint(ctx context.Context) (time.Duration, error) {
 	dir := m.dir.memory(m.id)
+	if err := m.runsc.pause(ctx, m.id, nil); err != nil {
+		return 0, err
+	}
 	started := time.Now()
 	if _, err := m.runsc.call(ctx, saveLimit, nil, "checkpoint", "--leave-running", "--image-path="+dir, string(m.id)); err != nil {
 		return 0, err

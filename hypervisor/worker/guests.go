@@ -90,7 +90,7 @@ var (
 )
 
 // bootWait is how long a box that just booted may take until its display answers.
-const bootWait = 15 * time.Second
+const bootWait = 30 * time.Second
 
 // Await implements Agents.
 func (g *Guests) Await(ctx context.Context, id box.ID) error {

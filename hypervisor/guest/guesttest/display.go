@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"image"
+	"image/png"
 	"io"
 	"strconv"
 	"strings"
@@ -161,6 +162,13 @@ func (s *suite) displayPages(t *testing.T) {
 	picture, w, h, err := s.client.Page(long, "http://127.0.0.1:"+strconv.Itoa(port)+"/")
 	if err != nil || w != protocol.DisplayWidth || h != protocol.DisplayHeight || !bytes.HasPrefix(picture, []byte("\x89PNG")) {
 		t.Fatalf("%d bytes, %d × %d, %v", len(picture), w, h, err)
+	}
+	drawn, err := png.Decode(bytes.NewReader(picture))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r, g, b, _ := drawn.At(w/2, h/2).RGBA(); s.Draws && (r>>8 != 0x2b || g>>8 != 0x8a || b>>8 != 0x3e) {
+		t.Errorf("the middle of the page is #%02x%02x%02x", r>>8, g>>8, b>>8)
 	}
 	_, _, _, err = s.client.Page(long, "http://127.0.0.1:"+strconv.Itoa(s.freePort(t))+"/")
 	refused(t, err, protocol.Invalid, "net::ERR_CONNECTION_REFUSED")

@@ -36,6 +36,8 @@ type Box struct {
 	ID      hypervisor.ID
 	// Resolves says names in HostsFile are what programs of the box resolve.
 	Resolves bool
+	// Draws says that the display has a browser that draws pages as they are.
+	Draws bool
 }
 
 // patience is the longest the suite waits for anything.
