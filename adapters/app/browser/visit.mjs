@@ -22,7 +22,8 @@ const require = createRequire(task.node + '/here.js')
 const { default: puppeteer } = await import(pathToFileURL(require.resolve('puppeteer-core')))
 const axe = readFileSync(require.resolve('axe-core/axe.min.js'), 'utf8')
 const say = (what) => console.log(JSON.stringify(what))
-const answers = createInterface({ input: process.stdin })[Symbol.asyncIterator]()
+const lines = createInterface({ input: process.stdin })
+const answers = lines[Symbol.asyncIterator]()
 const phone = { width: 390, height: 844, deviceScaleFactor: 1, isMobile: true, hasTouch: true }
 const desktop = { width: 1280, height: 900 }
 
@@ -47,6 +48,8 @@ try {
   await makeKey(page)
   await weigh(page)
 } finally {
+  lines.close()
+  process.stdin.destroy()
   await browser.close()
 }
 
