@@ -3,6 +3,7 @@ package worker_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"image/color"
 	"image/png"
 	"io"
@@ -77,6 +78,14 @@ func (c counted) Dial(ctx context.Context) (net.Conn, error) {
 // newRoom boots a box and lets calls reach it.
 func newRoom(t *testing.T, g *worker.Guests, id box.ID, display bool) *room {
 	t.Helper()
+	if !display {
+		return newRoomWith(t, g, id, nil)
+	}
+	return newRoomWith(t, g, id, func(r *room) boxd.Display { return counted{screen.Sized(320, 240), r} })
+}
+
+func newRoomWith(t *testing.T, g *worker.Guests, id box.ID, display func(*room) boxd.Display) *room {
+	t.Helper()
 	r := &room{id: id, conns: make(chan net.Conn)}
 	o := boxd.Options{WorkDir: t.TempDir(), Dial: func(ctx context.Context) (net.Conn, error) {
 		host, guest := net.Pipe()
@@ -87,8 +96,8 @@ func newRoom(t *testing.T, g *worker.Guests, id box.ID, display bool) *room {
 			return nil, ctx.Err()
 		}
 	}}
-	if display {
-		o.Display = func(*process.Table) (boxd.Display, error) { return counted{screen.Sized(320, 240), r}, nil }
+	if display != nil {
+		o.Display = func(*process.Table) (boxd.Display, error) { return display(r), nil }
 	}
 	a, err := boxd.New(o)
 	if err != nil {
@@ -190,6 +199,23 @@ func TestBoxesWithoutADisplay(t *testing.T) {
 		if fault.KindOf(err) != fault.Unavailable || !strings.Contains(fault.Sentence(err), "no display") {
 			t.Errorf("%v", err)
 		}
+	}
+}
+
+// dark is a display that does not come up.
+type dark struct{ *screen.Screen }
+
+func (dark) Await(context.Context) error { return errors.New("the X server ended: no fonts") }
+
+// TestABoxWithoutItsDisplayIsNotUp: and who waits for it hears why.
+func TestABoxWithoutItsDisplayIsNotUp(t *testing.T) {
+	g, _ := newScreens(t)
+	r := newRoomWith(t, g, "aaaabbbbccccdddd2222", func(*room) boxd.Display { return dark{screen.Sized(16, 16)} })
+	if err := g.Await(t.Context(), r.id); fault.KindOf(err) != fault.Unavailable || !strings.Contains(fault.Sentence(err), "no fonts") {
+		t.Errorf("%v", err)
+	}
+	if h, err := g.Health(t.Context(), r.id); err != nil || !h.OK || h.Display != "down" || !strings.Contains(h.Detail, "no fonts") {
+		t.Errorf("health %+v, %v", h, err)
 	}
 }
 

@@ -41,8 +41,8 @@ type frame struct {
 	done          chan struct{}
 }
 
-// mostPixels bounds a display: a picture of it is held in memory.
-const mostPixels = 32 << 20
+// mostPixels bounds a display: a picture of it is held in memory. It is more than 4K.
+const mostPixels = 10 << 20
 
 // ErrEnded is what a client says whose display or link has gone.
 var ErrEnded = errors.New("rfb: the connection to the display has ended")

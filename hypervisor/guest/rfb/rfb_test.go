@@ -210,6 +210,33 @@ func TestAHostileDisplay(t *testing.T) {
 	}
 }
 
+// FuzzClient: whatever a display says, we come to an end without it.
+func FuzzClient(f *testing.F) {
+	hello := "RFB 003.008\n\x01\x01\x00\x00\x00\x00"
+	f.Add([]byte(hello + "\x00\x04\x00\x04" + strings.Repeat("\x00", 20) + "\x00\x00\x00\x01\x00\x00\x00\x00\x00\x04\x00\x04\x00\x00\x00\x00" + strings.Repeat("x", 64)))
+	f.Add([]byte(hello + "\x00\x04\x00\x04" + strings.Repeat("\x00", 20) + "\x00\x00\x00\x01\x00\x00\x00\x00\x00\x08\x00\x08\xff\xff\xff\x21"))
+	f.Add([]byte(hello + "\x00\x04\x00\x04" + strings.Repeat("\x00", 20) + "\x03\x00\x00\x00\xff\xff\xff\xfc\x02\x00\x00\x01"))
+	f.Fuzz(func(t *testing.T, says []byte) {
+		ours, theirs := net.Pipe()
+		go func() { _, _ = io.Copy(io.Discard, theirs) }()
+		go func() {
+			_, _ = theirs.Write(says)
+			theirs.Close()
+		}()
+		c, err := rfb.NewClient(t.Context(), ours)
+		if err != nil {
+			return
+		}
+		defer c.Close()
+		if file, size, err := c.Shot(t.Context()); err == nil {
+			if got, err := png.DecodeConfig(bytes.NewReader(file)); err != nil || got.Width != size.X || got.Height != size.Y {
+				t.Fatalf("%v, %v, %v", got, size, err)
+			}
+		}
+		<-c.Done()
+	})
+}
+
 func TestManyPicturesAtOnce(t *testing.T) {
 	c := client(t, small())
 	var all sync.WaitGroup
