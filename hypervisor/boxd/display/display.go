@@ -38,6 +38,8 @@ type Places struct {
 	// Socket is where the X server listens for viewers. It lies in memory, out of the way of
 	// whoever cleans up directories.
 	Socket string
+	// Sockets is where X servers keep their locks and the sockets of their clients.
+	Sockets string
 	// Films is the directory of recordings: on the disk, and not in /work.
 	Films string
 	// Scratch is where browsers of pages keep what they need, in memory.
@@ -48,7 +50,8 @@ type Places struct {
 func Found() (Places, bool) {
 	p := Places{
 		Server: "/usr/bin/Xvnc", Manager: "/usr/bin/openbox", Painter: "/usr/bin/xsetroot", Recorder: "/usr/bin/ffmpeg",
-		Browser: "/usr/bin/chromium", Socket: "/dev/psbx/rfb.sock", Films: "/var/lib/psbx/films", Scratch: "/tmp",
+		Browser: "/usr/bin/chromium", Socket: "/dev/psbx/rfb.sock", Sockets: "/tmp",
+		Films: "/var/lib/psbx/films", Scratch: "/tmp",
 	}
 	_, err := os.Stat(p.Server)
 	return p, err == nil

@@ -53,15 +53,16 @@ func (s *Screen) keep(ctx context.Context, run func(context.Context) error) {
 // serve is one life of the X server, and of those that live by it.
 func (s *Screen) serve(ctx context.Context) error {
 	// Left by one that was killed: it would refuse to start, or be reached by nobody.
-	for _, path := range []string{s.at.Socket, "/tmp/.X11-unix/X" + Name[1:], "/tmp/.X" + Name[1:] + "-lock"} {
+	sockets := filepath.Join(s.at.Sockets, ".X11-unix")
+	for _, path := range []string{s.at.Socket, filepath.Join(sockets, "X"+Name[1:]), filepath.Join(s.at.Sockets, ".X"+Name[1:]+"-lock")} {
 		_ = os.Remove(path)
 	}
 	if err := os.MkdirAll(filepath.Dir(s.at.Socket), 0o755); err != nil {
 		return fmt.Errorf("the directory of its socket: %w", err)
 	}
 	// Where it is missing and root makes it, any program may listen there, as X servers expect.
-	if err := os.Mkdir("/tmp/.X11-unix", 0o777); err == nil {
-		_ = os.Chmod("/tmp/.X11-unix", 0o777|os.ModeSticky)
+	if err := os.Mkdir(sockets, 0o777); err == nil {
+		_ = os.Chmod(sockets, 0o777|os.ModeSticky)
 	}
 	said, ready, p, err := s.startServer()
 	if err != nil {
@@ -139,11 +140,17 @@ func (s *Screen) one(ctx context.Context, path string, args ...string) error {
 
 // tail keeps the end of what a program says.
 type tail struct {
+	over chan struct{} // closed when nothing more can come
+
 	mu   sync.Mutex
 	text []byte
 }
 
-const tailLen = 2 << 10
+const (
+	tailLen = 2 << 10
+	// tailWait is how long the last words of a program that ended may be on their way.
+	tailWait = 100 * time.Millisecond
+)
 
 // newTail gives the descriptor a program writes to; close it once the program has it.
 func newTail() (*tail, int, error) {
@@ -151,8 +158,9 @@ func newTail() (*tail, int, error) {
 	if err != nil {
 		return nil, -1, err
 	}
-	t := &tail{}
+	t := &tail{over: make(chan struct{})}
 	go func() {
+		defer close(t.over)
 		defer r.Close()
 		_, _ = io.Copy(t, r)
 	}()
@@ -171,6 +179,10 @@ func (t *tail) Write(p []byte) (int, error) {
 
 // last is the last line with something on it.
 func (t *tail) last() string {
+	select {
+	case <-t.over:
+	case <-time.After(tailWait):
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	lines := strings.Split(strings.TrimSpace(strings.ToValidUTF8(string(t.text), "")), "\n")
