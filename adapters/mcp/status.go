@@ -101,7 +101,8 @@ func healthSchema() schema {
 		"uptimeSec":      integer("Seconds since the box was booted."),
 		"wiringRevision": integer("Version of the wiring table it has."),
 		"processes":      integer("Processes in the box."),
-		"detail":         str("Why it is not ok."),
+		"display":        str("up or down: whether its screen answers. Absent where its image has none."),
+		"detail":         str("Why it is not ok, or its screen is down."),
 	}).open().described("What the box says of itself now.")
 }
 
