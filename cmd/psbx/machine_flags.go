@@ -11,7 +11,7 @@ func machineFlags(f *pflag.FlagSet, c *wire.Config) {
 	f.StringVar(&c.Driver, "driver", c.Driver, "what isolates the boxes: gvisor; fake isolates nothing and is for trying the doors out")
 	f.StringVar(&c.Runsc, "runsc", "", "path of runsc (default: beside this program, then $PATH)")
 	f.StringVar(&c.Boxd, "boxd", "", "path of boxd (default: beside this program)")
-	f.StringVar(&c.Image, "image", c.Image, "image profile of new boxes")
+	f.StringVar(&c.Image, "image", c.Image, "image profile of new boxes: desktop, with a screen and Chromium, which serve takes by itself; or base, without")
 	f.StringSliceVar(&c.AllowNets, "allow-net", nil, "private network that boxes may reach, such as 10.20.0.0/16; repeatable")
 	f.StringVar(&c.Upstream, "dns", "", "host:port of the DNS server for the boxes (default: the host's own)")
 	f.Float64Var(&c.CPUs, "box-cpus", c.CPUs, "cores of a box")

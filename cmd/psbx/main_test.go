@@ -99,7 +99,7 @@ func serveOn(t *testing.T, data, key string, args ...string) *served {
 	l.Close()
 	_, port, _ := net.SplitHostPort(addr)
 	s := &served{URL: "http://localhost:" + port, Key: key, log: new(lockedBuffer)}
-	s.args = append([]string{"serve", "--data", data, "--listen", addr, "--log-format", "text"}, args...)
+	s.args = append([]string{"serve", "--data", data, "--listen", addr, "--log-format", "text", "--image", "base"}, args...)
 	t.Cleanup(func() {
 		s.kill()
 		if t.Failed() {

@@ -16,6 +16,9 @@ func serve(c *wire.Config) *cobra.Command {
 		Use: "serve", Short: "Serve agents on this machine", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			out := cmd.ErrOrStderr()
+			if !cmd.Flags().Changed("image") {
+				c.Image = "desktop" // a box has a screen, unless somebody wants a smaller one
+			}
 			if c.Driver == "gvisor" {
 				if _, err := c.EnsureImage(cmd.Context(), c.Image, out); err != nil {
 					return err
