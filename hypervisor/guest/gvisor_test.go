@@ -83,7 +83,7 @@ func backend(t testing.TB, profile string) (gvisor.Config, string, error) {
 	if images == "" {
 		images = "/var/lib/psbx/images"
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 9*time.Minute) // the image may have to be built
 	defer cancel()
 	img, err := image.Ensure(ctx, images, profile, os.Stderr)
 	if err != nil {
