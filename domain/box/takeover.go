@@ -26,7 +26,10 @@ func held(t Takeover) error {
 func evolveTakeover(s State, e Event) State {
 	switch e := e.(type) {
 	case TakeoverRequested:
-		s.Takeover = Takeover{ID: e.Takeover, By: e.By, Note: e.Note, RequestedAt: e.At, Until: e.Until}
+		if s.Takeover.ID != e.Takeover {
+			s.Takeover = Takeover{ID: e.Takeover}
+		} // else somebody is there already, and is asked for now
+		s.Takeover.By, s.Takeover.Note, s.Takeover.RequestedAt, s.Takeover.Until = e.By, e.Note, e.At, e.Until
 		s.LastActivity, s.Recent = later(s.LastActivity, e.At), remember(s.Recent, e.Takeover)
 	case TakeoverJoined:
 		s.Takeover.Seat, s.Takeover.Person, s.Takeover.Replica, s.Takeover.JoinedAt = e.Seat, e.Person, e.Replica, e.At
@@ -70,9 +73,10 @@ func spent(tokens map[string]time.Time, token string, until, now time.Time) map[
 	return kept
 }
 
-// requestTakeover: of two calls that ask, the second one waits for the same person.
+// requestTakeover: of two calls that ask, the second one waits for the same person. A person
+// who came unasked is asked now.
 func requestTakeover(s State, c RequestTakeover) ([]Event, error) {
-	if slices.Contains(s.Recent, c.Takeover) || s.Takeover.ID != "" && s.Phase == Running {
+	if slices.Contains(s.Recent, c.Takeover) || s.Takeover.ID != "" && s.Takeover.By == Agent {
 		return nil, nil
 	}
 	if err := Usable(s); err != nil {
@@ -80,6 +84,9 @@ func requestTakeover(s State, c RequestTakeover) ([]Event, error) {
 	}
 	if len(c.Note) > MaxMessage {
 		return nil, fault.New(fault.Invalid, "note has at most %d bytes", MaxMessage)
+	}
+	if s.Takeover.ID != "" {
+		c.Takeover = s.Takeover.ID
 	}
 	return []Event{TakeoverRequested{Takeover: c.Takeover, By: Agent, Note: c.Note, Until: c.Until, At: c.At}}, nil
 }

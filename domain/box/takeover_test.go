@@ -43,6 +43,14 @@ func TestTakeover(t *testing.T) {
 		{Rule: "a link is good once", Given: since(asked, joined, left), When: join("s2", "k1", at(50)), Err: box.ErrTokenUsed},
 		{Rule: "also when the takeover it was used for is over", Given: since(asked, joined, returned), When: join("s2", "k1", at(50)), Err: box.ErrTokenUsed},
 		{Rule: "somebody who comes unasked has a takeover of their own", Given: since(), When: join("s1", "", at(20)), Then: then{unasked, came}},
+		{
+			Rule: "an agent that asks while somebody is there asks that person", Given: since(unasked, came), When: box.RequestTakeover{Takeover: "t3", Note: "please sign in", Until: at(1830), At: at(30)},
+			Then: then{box.TakeoverRequested{Takeover: "t2", By: box.Agent, Note: "please sign in", Until: at(1830), At: at(30)}},
+		},
+		{
+			Rule: "who keeps the keyboard, and leaves somebody behind now", Given: since(unasked, came, box.TakeoverRequested{Takeover: "t2", By: box.Agent, Until: at(1830), At: at(30)}),
+			When: box.LeaveTakeover{Seat: "s1", At: at(40)}, Then: then{box.TakeoverLeft{Takeover: "t2", Seat: "s1", At: at(40)}},
+		},
 		{Rule: "while a person holds the box no command runs", Given: since(asked, joined), When: exec, Err: busy},
 		{
 			Rule: "and what was not run is noted", Given: since(asked, joined), When: box.RefuseExec{Exec: "e1", Cmd: "make", At: at(25)},

@@ -74,8 +74,11 @@ func (b *Book) Seen(e box.Event) {
 	b.rev++
 	switch e := e.(type) {
 	case box.TakeoverRequested:
-		b.open = &Record{Takeover: e.Takeover, By: e.By, Note: e.Note, RequestedAt: e.At, From: b.rev, Outcome: "open", Turns: []Turn{}, Refused: []Refused{}}
-		b.records = append(b.records, b.open)
+		if b.open == nil {
+			b.open = &Record{Takeover: e.Takeover, RequestedAt: e.At, From: b.rev, Outcome: "open", Turns: []Turn{}, Refused: []Refused{}}
+			b.records = append(b.records, b.open)
+		} // else a person who came unasked is asked now
+		b.open.By, b.open.Note = e.By, e.Note
 	case box.TakeoverJoined:
 		if b.open != nil {
 			b.open.Turns = append(b.open.Turns, Turn{Person: e.Person, Seat: e.Seat, Since: e.At, From: b.rev})

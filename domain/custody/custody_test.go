@@ -80,6 +80,17 @@ func TestATakeoverThatIsOpen(t *testing.T) {
 	}
 }
 
+func TestAPersonWhoCameUnaskedIsAsked(t *testing.T) {
+	got := book(
+		box.TakeoverRequested{Takeover: "t1", By: box.Person, Until: at(7200), At: at(10)},
+		box.TakeoverJoined{Takeover: "t1", Seat: "s1", Person: "ada", At: at(10)},
+		box.TakeoverRequested{Takeover: "t1", By: box.Agent, Note: "since you are here", Until: at(1812), At: at(12)},
+	)
+	if len(got) != 1 || got[0].By != box.Agent || got[0].Note != "since you are here" || got[0].From != 1 || len(got[0].Turns) != 1 || got[0].Turns[0].Until != nil {
+		t.Errorf("%+v", got)
+	}
+}
+
 func TestABoxThatNobodyTookOver(t *testing.T) {
 	if got := book(box.Ready{At: at(1)}, box.Stopping{Reason: "x", At: at(2)}); len(got) != 0 {
 		t.Errorf("%+v", got)

@@ -112,7 +112,8 @@ func owned(ctx context.Context, tx projections.Tx, box, tenant, name string) err
 func requested(ctx context.Context, tx projections.Tx, r ledger.Record, e box.TakeoverRequested) error {
 	_, err := tx.ExecContext(ctx, `INSERT INTO takeovers
 		(takeover, box, tenant, box_name, side, note, state, seat, replica, person, message, requested_at, until)
-		SELECT ?, box, tenant, name, ?, ?, 'waiting', '', '', '', '', ?, ? FROM screen_boxes WHERE box = ?`,
+		SELECT ?, box, tenant, name, ?, ?, 'waiting', '', '', '', '', ?, ? FROM screen_boxes WHERE box = ?
+		ON CONFLICT (takeover) DO UPDATE SET side = excluded.side, note = excluded.note, requested_at = excluded.requested_at, until = excluded.until`,
 		e.Takeover, e.By, e.Note, e.At.UnixNano(), e.Until.UnixNano(), id(r))
 	return err
 }

@@ -24,7 +24,7 @@ func at(n int) time.Time { return time.Date(2026, 1, 2, 3, 4, n, 0, time.UTC) }
 func ref(n int) *time.Time { t := at(n); return &t }
 
 // Two boxes: on the first a person came, left, came back and handed it back, then nobody came;
-// the second was stopped under the person who had come unasked, and under its recording.
+// the second was stopped under a person who had come unasked and was asked then, and under its recording.
 var story = []projectiontest.Event{
 	{Stream: first, Event: box.Requested{Box: one, Tenant: "acme", Name: "shop", At: at(0)}},
 	{Stream: second, Event: box.SpareRequested{Box: two, Host: "h", Image: "desktop", At: at(0)}},
@@ -41,6 +41,7 @@ var story = []projectiontest.Event{
 	{Stream: first, Event: box.TakeoverRequested{Takeover: "t3", By: box.Agent, Note: "again", Until: at(1810), At: at(10)}},
 	{Stream: second, Event: box.TakeoverRequested{Takeover: "t4", By: box.Person, Until: at(7200), At: at(11)}},
 	{Stream: second, Event: box.TakeoverJoined{Takeover: "t4", Seat: "s4", Person: "ada", Replica: "c2", At: at(11)}},
+	{Stream: second, Event: box.TakeoverRequested{Takeover: "t4", By: box.Agent, Note: "since you are here", Until: at(1812), At: at(12)}},
 	{Stream: second, Event: box.RecordingStarted{Step: 1, Recording: "r2", At: at(12)}},
 	{Stream: second, Event: box.RecordingLost{Recording: "r2", Reason: "the box was stopped", At: at(13)}},
 	{Stream: second, Event: box.Stopping{Reason: "stopped by its tenant", At: at(13)}},
@@ -54,7 +55,10 @@ func TestPromises(t *testing.T) {
 func TestTakeovers(t *testing.T) {
 	q := projectiontest.Given(t, sqlite.OpenViews, controltest.NewCodec(t), screen.New(), story...).Reader()
 	want := []control.TakeoverRow{
-		{Takeover: "t4", Box: two, By: box.Person, State: "ended", Person: "ada", RequestedAt: at(11), ExpiresAt: at(7200), JoinedAt: ref(11), EndedAt: ref(13)},
+		{
+			Takeover: "t4", Box: two, By: box.Agent, Note: "since you are here", State: "ended", Person: "ada",
+			RequestedAt: at(12), ExpiresAt: at(1812), JoinedAt: ref(11), EndedAt: ref(13),
+		},
 		{Takeover: "t3", Box: one, BoxName: "shop", By: box.Agent, Note: "again", State: "waiting", RequestedAt: at(10), ExpiresAt: at(1810)},
 		{Takeover: "t2", Box: one, BoxName: "shop", By: box.Agent, State: "expired", RequestedAt: at(8), ExpiresAt: at(9), EndedAt: ref(9)},
 		{

@@ -34,16 +34,14 @@ func (b *told) takeovers() []control.TakeoverRow {
 		was := st
 		st = box.Evolve(st, e)
 		if st.Takeover.ID != "" && st.Takeover.ID != was.Takeover.ID {
-			t := st.Takeover
-			rows = append(rows, control.TakeoverRow{
-				Takeover: t.ID, Box: st.ID, BoxName: st.Name, By: t.By, Note: t.Note, RequestedAt: t.RequestedAt, ExpiresAt: t.Until,
-			})
+			rows = append(rows, control.TakeoverRow{Takeover: st.Takeover.ID, Box: st.ID, BoxName: st.Name})
 		}
 		if len(rows) == 0 {
 			continue
 		}
 		row := &rows[len(rows)-1]
 		if t := st.Takeover; t.ID != "" {
+			row.By, row.Note, row.RequestedAt, row.ExpiresAt = t.By, t.Note, t.RequestedAt, t.Until
 			row.State, row.Person = "waiting", t.Person
 			if t.Seat != "" {
 				row.State = "held"
