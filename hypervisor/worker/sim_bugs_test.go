@@ -26,7 +26,12 @@ type bug struct {
 	deaf      func(worker.Agents) worker.Agents
 	blind     bool // appends whatever the stream is at
 	greedy    bool // gives every slot back
+	screen    bool // it is about the screen
 }
+
+// screens says whether somebody is at the screens: those who look for other bugs keep to the
+// seeds that find them.
+func (b bug) screens() bool { return b.name == "" || b.screen }
 
 // bugs are mistakes of the kind that are easily made. The simulation has to find each.
 var bugs = []bug{
@@ -45,6 +50,24 @@ var bugs = []bug{
 	{name: "a thaw brings back a box that was stopped", seed: 96, decideBox: func(s box.State, c box.Command) ([]box.Event, error) {
 		if _, thawed := c.(box.ReportThawed); thawed && s.Phase == box.ShuttingDown {
 			s.Phase = box.Resuming
+		}
+		return box.Decide(s, c)
+	}},
+	{name: "a command runs under a person's hands", screen: true, decideBox: func(s box.State, c box.Command) ([]box.Event, error) {
+		if _, exec := c.(box.StartExec); exec {
+			s.Takeover.Seat = ""
+		}
+		return box.Decide(s, c)
+	}},
+	{name: "a box is frozen while somebody is asked for", screen: true, decideBox: func(s box.State, c box.Command) ([]box.Event, error) {
+		if _, freeze := c.(box.Freeze); freeze {
+			s.Takeover = box.Takeover{}
+		}
+		return box.Decide(s, c)
+	}},
+	{name: "a recording is forgotten by what stops its box", seed: 98, screen: true, decideBox: func(s box.State, c box.Command) ([]box.Event, error) {
+		if _, gone := c.(box.ReportGone); gone {
+			s.Recording = box.Recording{}
 		}
 		return box.Decide(s, c)
 	}},

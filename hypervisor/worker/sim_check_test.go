@@ -22,11 +22,13 @@ var next = map[box.Phase][]string{
 	box.Spare:    {"box.claimed", "box.stopping", "box.interrupted"},
 	box.Starting: {"box.ready", "box.boot_failed", "box.stopping", "box.interrupted"},
 	box.Running: {"box.wired", "box.exec_started", "box.exec_finished", "box.synced", "box.fetched", "box.touched", "box.freezing",
-		"box.stopping", "box.interrupted"},
-	box.Suspending:   {"box.touched", "box.synced", "box.fetched", "box.frozen", "box.freeze_failed", "box.thawing", "box.stopping", "box.interrupted"},
-	box.Suspended:    {"box.touched", "box.synced", "box.fetched", "box.thawing", "box.stopping", "box.interrupted"},
-	box.Resuming:     {"box.touched", "box.synced", "box.fetched", "box.thawed", "box.thaw_failed", "box.stopping", "box.interrupted"},
-	box.ShuttingDown: {"box.exec_finished", "box.synced", "box.fetched", "box.terminated"},
+		"box.stopping", "box.interrupted", "box.shot_taken", "box.recording_started", "box.recording_stopped", "box.recording_lost",
+		"box.takeover_requested", "box.takeover_joined", "box.takeover_left", "box.takeover_returned", "box.takeover_expired",
+		"box.takeover_heard", "box.exec_refused"},
+	box.Suspending:   {"box.shot_taken", "box.takeover_heard", "box.touched", "box.synced", "box.fetched", "box.frozen", "box.freeze_failed", "box.thawing", "box.stopping", "box.interrupted"},
+	box.Suspended:    {"box.shot_taken", "box.takeover_heard", "box.touched", "box.synced", "box.fetched", "box.thawing", "box.stopping", "box.interrupted"},
+	box.Resuming:     {"box.shot_taken", "box.takeover_heard", "box.touched", "box.synced", "box.fetched", "box.thawed", "box.thaw_failed", "box.stopping", "box.interrupted"},
+	box.ShuttingDown: {"box.shot_taken", "box.takeover_heard", "box.exec_finished", "box.synced", "box.fetched", "box.terminated"},
 	box.Ended:        {"box.exec_finished"},
 	box.Lost:         {"box.exec_finished"},
 }
@@ -49,6 +51,9 @@ func (w *world) check() error {
 			st := states[r.Stream]
 			if !slices.Contains(next[st.Phase], r.Type) {
 				return fmt.Errorf("%s@%d: %s while %q", r.Stream, r.Revision, r.Type, st.Phase)
+			}
+			if err := held(st, r, e); err != nil {
+				return err
 			}
 			if f, ok := e.(box.ExecFinished); ok {
 				finished[fmtStep(st.ID, f.Step)]++

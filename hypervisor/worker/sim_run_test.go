@@ -57,6 +57,10 @@ func (w *world) run() error {
 // act does one thing that may happen at any time.
 func (w *world) act() error {
 	p := w.places[w.rand.IntN(len(w.places))]
+	if w.bug.screens() && w.rand.IntN(8) == 0 {
+		w.atTheScreen(p)
+		return nil
+	}
 	switch w.rand.IntN(20) {
 	case 0:
 		w.call(p, w.start())
@@ -186,6 +190,7 @@ func (w *world) policies(p *place) {
 	l.once(&w.calls, "freeze", l.freeze.Apply)
 	l.once(&w.calls, "spares", l.spares.Apply)
 	l.once(&w.calls, "slots", l.slots.Apply)
+	l.once(&w.calls, "takeovers", l.takeovers.Apply)
 	l.once(&w.calls, "hosts", l.hosts.Apply)
 	if l.rounds++; l.rounds%4 == 1 { // each reads the whole ledger here
 		l.once(&w.calls, "meter", l.meter.Apply)

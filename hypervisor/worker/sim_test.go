@@ -131,18 +131,19 @@ func (w *world) id() string {
 
 // life is one process: everything in it is forgotten when it is killed.
 type life struct {
-	ledger *mortal
-	ctx    context.Context
-	kill   context.CancelFunc
-	driver *fake.Driver
-	worker *worker.Worker
-	use    *control.Service
-	slots  *policy.Slots
-	idle   *policy.Idle
-	meter  *policy.Meter
-	freeze *policy.Freeze
-	spares *policy.Spares
-	hosts  *policy.Hosts
+	ledger    *mortal
+	ctx       context.Context
+	kill      context.CancelFunc
+	driver    *fake.Driver
+	worker    *worker.Worker
+	use       *control.Service
+	slots     *policy.Slots
+	takeovers *policy.Takeovers
+	idle      *policy.Idle
+	meter     *policy.Meter
+	freeze    *policy.Freeze
+	spares    *policy.Spares
+	hosts     *policy.Hosts
 
 	mu     sync.Mutex
 	busy   map[string]bool // what this process is doing by itself
@@ -185,7 +186,7 @@ func (w *world) begin(p *place) error {
 	clock := func() time.Time { return time.Now().Add(time.Duration(p.skew.Load())).UTC() }
 	here := func(ctx context.Context) ([]box.ID, error) { return w.live(ctx, p.id) }
 	l.use = control.New(control.Parts{
-		Ledger: l.ledger, Boxes: boxes, Tenants: tenants, Hosts: hosts, Guests: w.insides, Vault: new(controltest.Vault), Blobs: new(controltest.Blobs),
+		Ledger: l.ledger, Boxes: boxes, Tenants: tenants, Hosts: hosts, Guests: w.insides, Screens: displays{w.insides}, Vault: new(controltest.Vault), Blobs: new(controltest.Blobs),
 		Views: controltest.NewOracle(w.led, w.codec), Links: controltest.NewLinks(), Log: quiet, Now: clock, NewID: w.id,
 		Token: func(int) string { return w.id() }, Host: hostIDs[w.rand.IntN(len(hostIDs))], Image: "base", Replica: "control-" + string(p.id), StartWithin: 90 * time.Second,
 	})
@@ -202,6 +203,9 @@ func (w *world) begin(p *place) error {
 	books := controltest.NewOracle(w.led, w.codec)
 	l.meter = &policy.Meter{
 		Credits: credits, Prices: prices, Tenants: tenants, Boxes: boxes, Unsettled: books.Unsettled, Accounts: books.Accounts, Log: quiet, Now: clock, NewID: w.id,
+	}
+	l.takeovers = &policy.Takeovers{
+		Replica: l.use.Replica, Boxes: boxes, Open: books.OpenTakeovers, Present: l.use.Present, Started: clock(), Log: quiet, Now: clock, NewID: w.id,
 	}
 	l.freeze = &policy.Freeze{After: freezeAfter, Boxes: boxes, Live: here, Active: l.use.Active, EndRecording: l.use.EndRecording, Log: quiet, Now: clock, NewID: w.id}
 	l.spares = &policy.Spares{
