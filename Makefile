@@ -61,7 +61,7 @@ sim: ## the simulation over many seeds: make sim SEEDS=20000
 
 soak: ## real boxes started, frozen, thawed and stopped while the service is killed: make soak CYCLES=500
 	@.ci/setup test
-	@source .ci/env; PSBX_SOAK=1 CYCLES=$(CYCLES) go test -race -count=1 -v -timeout=90m -run 'TestSoak|TestLifecycleInRealBoxes' ./cmd/psbx
+	@source .ci/env; PSBX_SOAK=1 CYCLES=$(CYCLES) go test -race -count=1 -v -timeout=90m -run 'TestSoak|TestLifecycleInRealBoxes|TestManyViewers' ./cmd/psbx
 
 fuzz: ## every fuzz target, each for FUZZTIME (10s)
 	@grep -rno --include='*_test.go' 'func Fuzz[A-Za-z0-9_]*' cmd domain projections adapters hypervisor | while IFS=: read -r file _ name; do \

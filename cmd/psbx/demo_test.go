@@ -13,6 +13,7 @@ import (
 
 // TestDemo plays the main job in real boxes through both stdio adapters, as make demo does.
 func TestDemo(t *testing.T) {
+	t.Parallel()
 	needGVisor(t)
 	adapters, err := adapters(os.Getenv("PSBX_TEST_NPM"))
 	if err != nil {

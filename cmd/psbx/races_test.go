@@ -276,6 +276,7 @@ func (l *live) freezeAndThaw(t *testing.T) {
 		}
 		return nil
 	})
+	n := map[string]int{}
 	for _, s := range boxes {
 		s.count++
 		if err := counted(s.Run(t.Context(), s.id, count))(s.count); err != nil {
@@ -285,7 +286,7 @@ func (l *live) freezeAndThaw(t *testing.T) {
 		if err != nil || e.Code() != 0 {
 			t.Errorf("the file does not hold what was counted: %v, %s%s", err, e.Stdout, e.Stderr)
 		}
-		l.tellFreezes(t, s.id)
+		l.tellFreezes(t, s.id, n)
 		if err := s.Call(t.Context(), "sandbox_stop", map[string]any{"id": s.id}, nil); err != nil {
 			t.Error(err)
 		}
@@ -293,17 +294,19 @@ func (l *live) freezeAndThaw(t *testing.T) {
 			t.Error(err)
 		}
 	}
+	t.Logf("freezes: %v", n)
+	if n["box.Frozen"] == 0 || n["called while freezing"]+n["box.FreezeFailed"] == 0 {
+		t.Error("the calls came at the wrong moments")
+	}
 }
 
-// tellFreezes logs how the freezes of a box went, and fails when none was ever carried out
-// or none was ever met by a call.
-func (l *live) tellFreezes(t *testing.T, id string) {
+// tellFreezes counts how the freezes of a box went.
+func (l *live) tellFreezes(t *testing.T, id string, n map[string]int) {
 	t.Helper()
 	events, err := l.events(t.Context(), id)
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := map[string]int{}
 	for i, e := range events {
 		switch e.(type) {
 		case box.Freezing, box.Frozen, box.FreezeFailed, box.Thawed:
@@ -313,9 +316,5 @@ func (l *live) tellFreezes(t *testing.T, id string) {
 				n["called while freezing"]++
 			}
 		}
-	}
-	t.Logf("box %s: %v", id, n)
-	if n["box.Frozen"] == 0 || n["called while freezing"]+n["box.FreezeFailed"] == 0 {
-		t.Error("the calls came at the wrong moments")
 	}
 }

@@ -4,6 +4,7 @@
 //   base      where the app is
 //   signin    paths that sign in, each once
 //   pages     name to path
+//   looks     language, theme and size (phone or desktop) of each look at them
 //   box       path of a box with a screen
 //   strangers name to path, of pages that are looked at before signing in
 //   link      path that gives somebody without an account the keyboard of a box
@@ -56,7 +57,7 @@ try {
 // everyWay goes through both languages, both themes and both sizes. axe judges every theme
 // and size, each in one language: both have the same elements.
 async function everyWay(page, go) {
-  for (const lang of ['en', 'ja']) for (const theme of ['light', 'dark']) for (const [size, viewport] of [['phone', phone], ['desktop', desktop]]) {
+  for (const [lang, theme, size, viewport] of task.looks.map(([l, t, s]) => [l, t, s, s === 'phone' ? phone : desktop])) {
     await page.browserContext().setCookie(...[['psbx_lang', lang], ['psbx_theme', theme]].map(([name, value]) => ({ name, value, domain: '127.0.0.1', path: '/' })))
     await page.setViewport(viewport)
     await go(`-${lang}-${theme}-${size}`, lang, (lang === 'en') === (theme === 'light'))
