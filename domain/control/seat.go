@@ -71,7 +71,7 @@ type Seat struct {
 	Token    string    `json:"-"` // proves it
 }
 
-// sign fills in the token of a seat.
+// seat fills in the token of a seat.
 func (l *Links) seat(s Seat) Seat {
 	body, err := json.Marshal(s)
 	if err != nil {
@@ -100,34 +100,36 @@ func (l *Links) checkSeat(id box.ID, token string, now time.Time) (Seat, error) 
 // CheckTakeoverLink looks at a link without using it, and shows the box it leads to. One that was
 // used or has expired leaves a trace.
 func (s *Service) CheckTakeoverLink(ctx context.Context, k TakeoverLink) (box.State, error) {
-	_, err := s.Links.CheckTakeover(k, s.Now())
+	st, _, err := s.leadsTo(ctx, k)
+	return st, err
+}
+
+// leadsTo is the box of a link that can still be used, and until when it can.
+func (s *Service) leadsTo(ctx context.Context, k TakeoverLink) (box.State, time.Time, error) {
+	until, err := s.Links.CheckTakeover(k, s.Now())
 	if err != nil && !errors.Is(err, errLinkExpired) {
-		return box.State{}, err
+		return box.State{}, until, err
 	}
 	st, _, loadErr := s.Boxes.Load(ctx, box.StreamOf(k.Box))
 	switch {
 	case loadErr != nil:
-		return box.State{}, loadErr
+		return box.State{}, until, loadErr
 	case !st.Phase.Owned():
-		return box.State{}, box.ErrUnknown
+		return box.State{}, until, box.ErrUnknown
 	case err != nil:
 		s.refuseToken(ctx, st, k, "expired")
-		return box.State{}, err
+		return box.State{}, until, err
 	}
 	if _, used := st.Tokens[k.Nonce]; used {
 		s.refuseToken(ctx, st, k, "used")
-		return box.State{}, box.ErrTokenUsed
+		return box.State{}, until, box.ErrTokenUsed
 	}
-	return st, nil
+	return st, until, nil
 }
 
 // OpenTakeover uses up a link and gives its bearer mouse and keyboard.
 func (s *Service) OpenTakeover(ctx context.Context, k TakeoverLink) (Seat, error) {
-	st, err := s.CheckTakeoverLink(ctx, k)
-	if err != nil {
-		return Seat{}, err
-	}
-	until, err := s.Links.CheckTakeover(k, s.Now())
+	st, until, err := s.leadsTo(ctx, k)
 	if err != nil {
 		return Seat{}, err
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"sync"
 	"testing"
-	"time"
 
 	"parallelsandbox/adapters/memory"
 	"parallelsandbox/domain/box"
@@ -35,24 +34,7 @@ func spares(t *testing.T, h *controltest.Harness, n int) map[box.ID]bool {
 // reach waits until a box is in a phase.
 func reach(t *testing.T, h *controltest.Harness, id box.ID, want box.Phase) box.State {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-	defer cancel()
-	for {
-		head, err := h.Ledger.Head(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
-		st, _, err := h.Boxes.Load(ctx, box.StreamOf(id))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if st.Phase == want {
-			return st
-		}
-		if err := h.Ledger.Watch(ctx, head); err != nil {
-			t.Fatalf("box %s stays %q, want %q", id, st.Phase, want)
-		}
-	}
+	return wait(t, h, id, func(st box.State) bool { return st.Phase == want })
 }
 
 // Fifty at once on a pool of five: five get a spare each, the others are booted, and no

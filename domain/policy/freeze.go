@@ -2,8 +2,6 @@ package policy
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"log/slog"
 	"time"
 
@@ -42,17 +40,8 @@ func (p *Freeze) Apply(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var failed []error
-	for _, id := range ids {
-		freeze := box.Freeze{After: p.After, Active: p.Active(id), At: p.Now()}
-		_, err := p.Boxes.Execute(ctx, box.StreamOf(id), freeze, control.By("policy/freeze", p.Now, p.NewID))
-		if errors.Is(err, box.ErrRecording) {
-			// The next round finds the box without it.
-			err = p.EndRecording(ctx, id, "policy/freeze", "the box is about to be frozen")
-		}
-		if err != nil {
-			failed = append(failed, fmt.Errorf("box %s: %w", id, err))
-		}
-	}
-	return errors.Join(failed...)
+	r := resting{"policy/freeze", "the box is about to be frozen", p.Boxes, p.EndRecording, p.Now, p.NewID}
+	return r.tell(ctx, ids, func(id box.ID) box.Command {
+		return box.Freeze{After: p.After, Active: p.Active(id), At: p.Now()}
+	})
 }

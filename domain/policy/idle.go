@@ -2,8 +2,6 @@ package policy
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"log/slog"
 	"time"
 
@@ -43,17 +41,8 @@ func (p *Idle) Apply(ctx context.Context) error {
 		return err
 	}
 	p.Forget(ids)
-	var failed []error
-	for _, id := range ids {
-		stop := box.StopIdle{Active: p.Active(id), At: p.Now()}
-		_, err := p.Boxes.Execute(ctx, box.StreamOf(id), stop, control.By("policy/idle", p.Now, p.NewID))
-		if errors.Is(err, box.ErrRecording) {
-			// The next round finds the box without it.
-			err = p.EndRecording(ctx, id, "policy/idle", "the box is about to be stopped")
-		}
-		if err != nil {
-			failed = append(failed, fmt.Errorf("box %s: %w", id, err))
-		}
-	}
-	return errors.Join(failed...)
+	r := resting{"policy/idle", "the box is about to be stopped", p.Boxes, p.EndRecording, p.Now, p.NewID}
+	return r.tell(ctx, ids, func(id box.ID) box.Command {
+		return box.StopIdle{Active: p.Active(id), At: p.Now()}
+	})
 }

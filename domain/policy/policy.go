@@ -4,9 +4,13 @@ package policy
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
 	"time"
 
+	"parallelsandbox/domain/box"
+	"parallelsandbox/domain/control"
 	"parallelsandbox/domain/ledger"
 )
 
@@ -50,4 +54,31 @@ func every(ctx context.Context, pause time.Duration, log *slog.Logger, what stri
 		case <-tick.C:
 		}
 	}
+}
+
+// resting carries out what ends or rests boxes that nobody calls, on one after another. One
+// that cannot be told keeps no other from it.
+type resting struct {
+	system string // who does it
+	reason string // why a recording ends
+	boxes  *control.Boxes
+	// endRecording keeps what is recorded of a box.
+	endRecording func(ctx context.Context, id box.ID, system, reason string) error
+	now          func() time.Time
+	newID        func() string
+}
+
+func (r resting) tell(ctx context.Context, ids []box.ID, cmd func(box.ID) box.Command) error {
+	var failed []error
+	for _, id := range ids {
+		_, err := r.boxes.Execute(ctx, box.StreamOf(id), cmd(id), control.By(r.system, r.now, r.newID))
+		if errors.Is(err, box.ErrRecording) {
+			// The next round finds the box without it.
+			err = r.endRecording(ctx, id, r.system, r.reason)
+		}
+		if err != nil {
+			failed = append(failed, fmt.Errorf("box %s: %w", id, err))
+		}
+	}
+	return errors.Join(failed...)
 }

@@ -3,7 +3,6 @@ package boxes
 import (
 	"context"
 	"database/sql"
-	"time"
 
 	"parallelsandbox/domain/box"
 	"parallelsandbox/domain/control"
@@ -39,7 +38,7 @@ func List(ctx context.Context, q projections.Querier, ask control.BoxQuery) ([]c
 			&asked, &ready, &ended, &active); err != nil {
 			return nil, err
 		}
-		b.RequestedAt, b.ReadyAt, b.EndedAt, b.LastActivity = moment(asked), maybe(ready), maybe(ended), moment(active)
+		b.RequestedAt, b.ReadyAt, b.EndedAt, b.LastActivity = projections.Moment(asked), projections.MaybeMoment(ready), projections.MaybeMoment(ended), projections.Moment(active)
 		rows = append(rows, b)
 	}
 	return rows, found.Err()
@@ -97,18 +96,8 @@ func Slots(ctx context.Context, q projections.Querier) ([]policy.Slot, error) {
 		if err := found.Scan(&s.Tenant, &s.Box, &taken, &s.Phase); err != nil {
 			return nil, err
 		}
-		s.TakenAt = moment(taken)
+		s.TakenAt = projections.Moment(taken)
 		slots = append(slots, s)
 	}
 	return slots, found.Err()
-}
-
-func moment(nanoseconds int64) time.Time { return time.Unix(0, nanoseconds).UTC() }
-
-func maybe(nanoseconds sql.NullInt64) *time.Time {
-	if !nanoseconds.Valid {
-		return nil
-	}
-	t := moment(nanoseconds.Int64)
-	return &t
 }

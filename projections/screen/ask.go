@@ -3,7 +3,6 @@ package screen
 import (
 	"context"
 	"database/sql"
-	"time"
 
 	"parallelsandbox/domain/box"
 	"parallelsandbox/domain/control"
@@ -33,7 +32,7 @@ func Takeovers(ctx context.Context, q projections.Querier, ask control.TakeoverQ
 		if err := found.Scan(&t.Takeover, &t.Box, &t.BoxName, &t.By, &t.Note, &t.State, &t.Person, &t.Message, &asked, &until, &joined, &ended); err != nil {
 			return nil, err
 		}
-		t.RequestedAt, t.ExpiresAt, t.JoinedAt, t.EndedAt = moment(asked), moment(until), maybe(joined), maybe(ended)
+		t.RequestedAt, t.ExpiresAt, t.JoinedAt, t.EndedAt = projections.Moment(asked), projections.Moment(until), projections.MaybeMoment(joined), projections.MaybeMoment(ended)
 		rows = append(rows, t)
 	}
 	return rows, found.Err()
@@ -53,7 +52,7 @@ func Open(ctx context.Context, q projections.Querier) ([]control.OpenTakeover, e
 		if err := found.Scan(&t.Box, &t.Takeover, &until, &t.Seat, &t.Replica); err != nil {
 			return nil, err
 		}
-		t.Until = moment(until)
+		t.Until = projections.Moment(until)
 		rows = append(rows, t)
 	}
 	return rows, found.Err()
@@ -75,18 +74,8 @@ func Recordings(ctx context.Context, q projections.Querier, id box.ID) ([]contro
 		if err := found.Scan(&r.Recording, &r.State, &r.Reason, &r.Blob, &r.Bytes, &r.DurationMs, &started, &ended); err != nil {
 			return nil, err
 		}
-		r.StartedAt, r.EndedAt = moment(started), maybe(ended)
+		r.StartedAt, r.EndedAt = projections.Moment(started), projections.MaybeMoment(ended)
 		rows = append(rows, r)
 	}
 	return rows, found.Err()
-}
-
-func moment(nanoseconds int64) time.Time { return time.Unix(0, nanoseconds).UTC() }
-
-func maybe(nanoseconds sql.NullInt64) *time.Time {
-	if !nanoseconds.Valid {
-		return nil
-	}
-	t := moment(nanoseconds.Int64)
-	return &t
 }
