@@ -1,6 +1,7 @@
 package gvisor
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -68,8 +69,13 @@ func newOutside(t *testing.T) outside {
 	listeners := make([]net.Listener, len(addrs))
 	done := make(chan error, 1)
 	go func() {
-		runtime.LockOSThread() // and never unlocked: the thread ends with its namespace
-		done <- outsideInside(host, int(hostNS.Fd()), addrs, o.gateway, listeners)
+		runtime.LockOSThread() // and unlocked when the thread is back
+		err := outsideInside(host, int(hostNS.Fd()), addrs, o.gateway, listeners)
+		back := unix.Setns(int(hostNS.Fd()), unix.CLONE_NEWNET)
+		if back == nil {
+			runtime.UnlockOSThread()
+		}
+		done <- errors.Join(err, back)
 	}()
 	if err := <-done; err != nil {
 		t.Fatal(err)

@@ -109,6 +109,38 @@ func TestPlugAndUnplugLeaveNothing(t *testing.T) {
 
 // TestAPortComesBackInItsSlot: whoever rests keeps its addresses, also through a reboot of
 // the host, and whoever comes meanwhile gets others.
+// TestNoThreadStaysInAMachinesNetwork finds every thread at home after networks were made,
+// the main thread among them, which outlives the goroutines it runs.
+func TestNoThreadStaysInAMachinesNetwork(t *testing.T) {
+	n := open(t, config(t))
+	defer finish(t, n)
+	home, err := os.Readlink("/proc/thread-self/ns/net")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 40 {
+		if _, err := n.Plug("machine"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := n.Unplug("machine"); err != nil {
+		t.Fatal(err)
+	}
+	threads, err := filepath.Glob("/proc/self/task/*/ns/net")
+	if err != nil || len(threads) == 0 {
+		t.Fatalf("threads %q, %v", threads, err)
+	}
+	for _, link := range threads {
+		at, err := os.Readlink(link)
+		if errors.Is(err, os.ErrNotExist) {
+			continue // the thread ended meanwhile
+		}
+		if err != nil || at != home {
+			t.Errorf("%s is %s, not %s; %v", link, at, home, err)
+		}
+	}
+}
+
 func TestAPortComesBackInItsSlot(t *testing.T) {
 	n := open(t, config(t))
 	defer finish(t, n)

@@ -164,14 +164,7 @@ func (n *Network) build(p Port) error {
 		return err
 	}
 	defer host.Close()
-	done := make(chan error, 1)
-	go func() {
-		// The thread is in another namespace from here on: never unlocked, it ends
-		// with this goroutine instead of serving anyone else.
-		runtime.LockOSThread()
-		done <- n.buildInside(p, int(host.Fd()))
-	}()
-	if err := <-done; err != nil {
+	if err := awayFrom(int(host.Fd()), func() error { return n.buildInside(p, int(host.Fd())) }); err != nil {
 		return err
 	}
 	cable, err := netlink.LinkByName(n.cable(p.Slot))
@@ -187,7 +180,25 @@ func (n *Network) build(p Port) error {
 	return netlink.LinkSetUp(cable)
 }
 
-// buildInside runs on a thread of its own.
+// awayFrom runs f, which may enter other network namespaces, on one thread and brings that
+// back home. The main thread does not end with a goroutine that was locked to it: left away,
+// it would keep the namespace of a machine long gone, and /proc/self/net would show it.
+func awayFrom(home int, f func() error) error {
+	done := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread()
+		err := f()
+		if back := unix.Setns(home, unix.CLONE_NEWNET); back != nil {
+			done <- errors.Join(err, fmt.Errorf("returning from a network namespace: %w", back))
+			return // still locked, so that nobody else runs there
+		}
+		runtime.UnlockOSThread()
+		done <- err
+	}()
+	return <-done
+}
+
+// buildInside runs on a thread that awayFrom brings back.
 func (n *Network) buildInside(p Port, hostNS int) error {
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 		return err
