@@ -130,7 +130,7 @@ func (d *desktop) holds(t *testing.T, file, want string) {
 		Env: map[string]string{"FILE": file, "WANT": want}, TimeoutMs: patience.Milliseconds(),
 	}, nil)
 	if err != nil || e.Code != 0 {
-		t.Fatalf("%s holds %q, want %q; %v", file, d.sh(t, "cat "+file), want, err)
+		t.Fatalf("%s holds %q, want %q; %v; the last keys were\n%s", file, d.sh(t, "cat "+file), want, err, d.sh(t, "tail -n 60 /work/keys"))
 	}
 }
 
@@ -203,7 +203,8 @@ func (d *desktop) looks(t *testing.T) {
 	at("x:256 y:240")
 }
 
-// form is a page that tells its server what is typed into it, and shows that it is there.
+// form is a page that tells its server what is typed into it and by which keys, and shows
+// that it is there.
 const form = `<!doctype html><meta charset=utf-8><title>form</title>
 <body style="margin: 0; background: #5f3dc4"><textarea id=t style="position: absolute; left: 100px; top: 100px; width: 400px; height: 300px"></textarea>
 <script>
@@ -217,13 +218,19 @@ t.oninput = () => tell(t.value)
 t.onfocus = () => tell("focused")
 addEventListener("click", e => { if (e.target != t) document.body.style.background = e.detail == 2 ? "#2f9e44" : "#1971c2" })
 onload = () => tell("loaded")
+const keys = []
+const log = e => keys.push(e.type + " " + (e.key || "") + (e.ctrlKey ? " with Control" : "") + (e.shiftKey ? " with Shift" : ""))
+for (const type of ["keydown", "keyup", "paste", "blur", "load"]) addEventListener(type, log, true)
+setInterval(() => keys.length && fetch("/keys", {method: "POST", body: keys.splice(0).join("\n") + "\n"}), 500)
 </script>`
 
 const formServer = `
 import http.server
 class Site(http.server.SimpleHTTPRequestHandler):
     def do_POST(self):
-        open("/work/typed", "wb").write(self.rfile.read(int(self.headers["Content-Length"])))
+        told = self.rfile.read(int(self.headers["Content-Length"]))
+        if self.path == "/keys": open("/work/keys", "ab").write(told)
+        else: open("/work/typed", "wb").write(told)
         self.send_response(204); self.end_headers()
     def log_message(self, *args): pass
 http.server.ThreadingHTTPServer(("127.0.0.1", 8100), Site).serve_forever()
