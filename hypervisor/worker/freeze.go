@@ -193,9 +193,7 @@ func (w *Worker) back(ctx context.Context, st box.State) error {
 	w.attach(ctx, m)
 	ctx, cancel := context.WithTimeout(ctx, answersTime)
 	defer cancel()
-	if _, err := w.Agents.Health(ctx, st.ID); err != nil {
-		return fmt.Errorf("the box does not answer: %w", err)
-	}
+	// Whoever takes its wiring answers. Its screen is not asked, for it is as it was.
 	if err := w.Agents.Wire(ctx, st.ID, control.WiringOf(st)); err != nil {
 		return fmt.Errorf("wire: %w", err)
 	}

@@ -31,8 +31,6 @@ type Agents interface {
 	Wire(ctx context.Context, id box.ID, w control.Wiring) error
 	// Await returns when a box that booted answers, and so does its display if it has one.
 	Await(ctx context.Context, id box.ID) error
-	// Health returns nil when the box answers.
-	Health(ctx context.Context, id box.ID) (control.Health, error)
 }
 
 // Config is what a box is told once it answers.
