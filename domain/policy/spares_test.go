@@ -81,7 +81,8 @@ func count(t *testing.T, h *controltest.Harness, p *policy.Spares) map[box.Phase
 		case moving == 0 && now == head:
 			return by
 		case moving > 0:
-			if err := h.Ledger.Watch(ctx, now); err != nil {
+			// From before the look around: what happened meanwhile is not waited for again.
+			if err := h.Ledger.Watch(ctx, head); err != nil {
 				t.Fatalf("boxes do not settle: %v", by)
 			}
 		}
