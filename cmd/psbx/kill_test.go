@@ -23,6 +23,7 @@ import (
 // changes of the wiring, freezes, thaws and stops of real boxes, a little later each time,
 // and looks after each restart whether every box is in a legal state and answers or is gone.
 func TestKilledAtEveryStep(t *testing.T) {
+	t.Parallel() // it waits for machines most of the time
 	needGVisor(t)
 	data := t.TempDir()
 	s := serveOn(t, data, "", "--box-disk", "1024")

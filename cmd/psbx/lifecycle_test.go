@@ -465,7 +465,8 @@ func TestFiftyStartsOnFiveSpares(t *testing.T) {
 		from[b.StartedFrom]++
 		ids[b.ID] = true
 	}
-	if from["spare"] != spares || from["cold"] != starts-spares || len(ids) != starts {
+	// A start that comes late may get a spare made meanwhile.
+	if from["spare"] < spares || from["spare"]+from["cold"] != starts || len(ids) != starts {
 		t.Errorf("started from %v, %d different", from, len(ids))
 	}
 	for i, b := range boxes {

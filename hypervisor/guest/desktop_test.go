@@ -21,13 +21,14 @@ import (
 
 func newDesktop(t testing.TB) guesttest.Box {
 	t.Helper()
-	box := boot(t, "desktop", hypervisor.Spec{MemoryMB: 2048, Procs: 2048})
+	box := boot(t, "desktop", hypervisor.Spec{ID: "aaaabbbbccccdddd3333", MemoryMB: 2048, Procs: 2048})
 	box.Draws = true
 	return box
 }
 
 // TestDesktop plays a person and an agent at one real desktop, from its boot to a thaw.
 func TestDesktop(t *testing.T) {
+	t.Parallel()
 	box := newDesktop(t)
 	t.Run("as any display", func(t *testing.T) { // and its line is free again afterwards
 		guesttest.Display(t, func(*testing.T) guesttest.Box { return box })

@@ -22,7 +22,7 @@ import (
 // gvisor it fails instead.
 func newBox(t testing.TB) guesttest.Box {
 	t.Helper()
-	return boot(t, "base", hypervisor.Spec{MemoryMB: 1024, Procs: procs})
+	return boot(t, "base", hypervisor.Spec{ID: "aaaabbbbccccdddd2222", MemoryMB: 1024, Procs: procs})
 }
 
 // boot boots a box of an image, of the size that a spec says.
@@ -44,22 +44,20 @@ func boot(t testing.TB, profile string, size hypervisor.Spec) guesttest.Box {
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
-		if err := errors.Join(d.Destroy(ctx, boxID), d.Uninstall(ctx)); err != nil {
+		if err := errors.Join(d.Destroy(ctx, size.ID), d.Uninstall(ctx)); err != nil {
 			t.Error(err)
 		}
 	})
-	size.ID, size.RootFS, size.Hostname = boxID, root, "box"
+	size.RootFS, size.Hostname = root, "box"
 	m, err := d.Create(ctx, size)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return guesttest.Box{
 		Dial: m.Conn, WorkDir: "/work", HostsFile: "/etc/hosts", NamePort: 80, Procs: size.Procs, Resolves: true,
-		Freezer: d, ID: boxID,
+		Freezer: d, ID: size.ID,
 	}
 }
-
-const boxID hypervisor.ID = "aaaabbbbccccdddd2222"
 
 const procs = 200 // limit on processes of the box
 
@@ -104,5 +102,6 @@ func backend(t testing.TB, profile string) (gvisor.Config, string, error) {
 }
 
 func TestBox(t *testing.T) {
+	t.Parallel() // beside the desktop
 	guesttest.Run(t, func(t *testing.T) guesttest.Box { return newBox(t) })
 }

@@ -44,7 +44,7 @@ type Box struct {
 const patience = 60 * time.Second
 
 // beat is short so that silence is noticed within a test.
-const beat = time.Second
+const beat = 2 * time.Second
 
 // Run runs the suite against one box. Subtests share it and use directories of their own.
 func Run(t *testing.T, newBox func(t *testing.T) Box) {
