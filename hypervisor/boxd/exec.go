@@ -18,7 +18,7 @@ import (
 
 // drainGrace is how long after a command's own end its pipes may still bring something:
 // what a process substitution has yet to write, but not what a child left behind will.
-const drainGrace = 100 * time.Millisecond
+const drainGrace = 250 * time.Millisecond
 
 func (a *Agent) exec(w http.ResponseWriter, r *http.Request) {
 	var q protocol.ExecRequest

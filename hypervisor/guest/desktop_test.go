@@ -28,7 +28,6 @@ func newDesktop(t testing.TB) guesttest.Box {
 
 // TestDesktop plays a person and an agent at one real desktop, from its boot to a thaw.
 func TestDesktop(t *testing.T) {
-	t.Parallel()
 	box := newDesktop(t)
 	t.Run("as any display", func(t *testing.T) { // and its line is free again afterwards
 		guesttest.Display(t, func(*testing.T) guesttest.Box { return box })

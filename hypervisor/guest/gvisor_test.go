@@ -102,6 +102,5 @@ func backend(t testing.TB, profile string) (gvisor.Config, string, error) {
 }
 
 func TestBox(t *testing.T) {
-	t.Parallel() // beside the desktop
 	guesttest.Run(t, func(t *testing.T) guesttest.Box { return newBox(t) })
 }
