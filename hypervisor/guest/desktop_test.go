@@ -130,7 +130,7 @@ func (d *desktop) holds(t *testing.T, file, want string) {
 		Env: map[string]string{"FILE": file, "WANT": want}, TimeoutMs: patience.Milliseconds(),
 	}, nil)
 	if err != nil || e.Code != 0 {
-		t.Fatalf("%s holds %q, want %q; %v; the last keys were\n%s", file, d.sh(t, "cat "+file), want, err, d.sh(t, "tail -n 60 /work/keys"))
+		t.Fatalf("%s holds %q, want %q; %v; the last keys were\n%s", file, d.sh(t, "cat "+file), want, err, d.sh(t, "tail -n 60 /work/keys 2>&1 || true"))
 	}
 }
 

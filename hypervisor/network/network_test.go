@@ -107,8 +107,6 @@ func TestPlugAndUnplugLeaveNothing(t *testing.T) {
 	}
 }
 
-// TestAPortComesBackInItsSlot: whoever rests keeps its addresses, also through a reboot of
-// the host, and whoever comes meanwhile gets others.
 // TestNoThreadStaysInAMachinesNetwork finds every thread at home after networks were made,
 // the main thread among them, which outlives the goroutines it runs.
 func TestNoThreadStaysInAMachinesNetwork(t *testing.T) {
@@ -141,6 +139,8 @@ func TestNoThreadStaysInAMachinesNetwork(t *testing.T) {
 	}
 }
 
+// TestAPortComesBackInItsSlot: whoever rests keeps its addresses, also through a reboot of
+// the host, and whoever comes meanwhile gets others.
 func TestAPortComesBackInItsSlot(t *testing.T) {
 	n := open(t, config(t))
 	defer finish(t, n)
